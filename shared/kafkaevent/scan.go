@@ -135,11 +135,11 @@ func (s *scanner) raw() (text []byte, escaped bool, err error) {
 		if i >= len(s.data) {
 			return nil, false, s.refuse(len(s.data), "")
 		}
-		switch c := s.data[i]; {
-		case c == '"':
+		switch s.data[i] {
+		case '"':
 			s.pos = i + 1
 			return s.data[start:i], escaped, nil
-		case c == '\\':
+		case '\\':
 			n := escapeLen(s.data[i:])
 			if n == 0 {
 				return nil, false, s.refuse(i, "a bad escape in a string")
