@@ -1,0 +1,198 @@
+// Package enginetest starts embedded ClickHouse servers for tests.
+//
+//	srv := enginetest.Run(t)              // a fresh server, ended with the test
+//	conn := srv.Open(t)                   // clickhouse-go, over HTTP
+//	srv.Kill(); srv.Restart(t)            // the data stay
+//
+// The server's program is built once and kept in .build of the repository.
+package enginetest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/stretchr/testify/require"
+
+	"oncehouse/infra/local/engine"
+	"oncehouse/infra/local/engine/chdb"
+)
+
+// startTimeout is generous: a busy machine loads the library from disk.
+const startTimeout = 90 * time.Second
+
+// Server is an embedded server of one test.
+type Server struct {
+	*engine.Server
+	opts engine.Options
+}
+
+// Run starts a server on a fresh data directory and ends it with the test.
+func Run(t testing.TB) *Server { return RunWith(t, engine.Options{}) }
+
+// RunWith is Run with options; what is empty gets a default.
+func RunWith(t testing.TB, opts engine.Options) *Server {
+	t.Helper()
+	opts = Options(t, opts)
+	srv, err := engine.Start(timeout(t), opts)
+	require.NoError(t, err)
+	t.Cleanup(srv.Kill)
+	return &Server{Server: srv, opts: opts}
+}
+
+// Options fills in the program, the library and a fresh data directory.
+func Options(t testing.TB, opts engine.Options) engine.Options {
+	t.Helper()
+	if opts.Binary == "" {
+		binary, err := binary()
+		require.NoError(t, err)
+		opts.Binary = binary
+	}
+	if opts.Library == "" {
+		root, err := root()
+		require.NoError(t, err)
+		opts.Library, err = chdb.Find(root)
+		require.NoError(t, err)
+	}
+	if opts.Data == "" {
+		opts.Data = t.TempDir()
+	}
+	return opts
+}
+
+// Data is the server's data directory.
+func (s *Server) Data() string { return s.opts.Data }
+
+// Restart starts the server again on the same data and address, after Kill or
+// Stop; one that runs is stopped first.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	require.NoError(t, s.Server.Restart(timeout(t)))
+}
+
+// DSN is a clickhouse-go data source name.
+func (s *Server) DSN() string { return s.URL() + "/default" }
+
+// Options are clickhouse-go's for this server, over HTTP.
+func (s *Server) Options() *clickhouse.Options {
+	return &clickhouse.Options{
+		Protocol: clickhouse.HTTP, Addr: []string{s.Addr()},
+		Auth: clickhouse.Auth{Database: "default", Username: s.opts.User, Password: s.opts.Password},
+	}
+}
+
+// Open returns a clickhouse-go connection, closed with the test.
+func (s *Server) Open(t testing.TB) clickhouse.Conn {
+	t.Helper()
+	conn, err := clickhouse.Open(s.Options())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return conn
+}
+
+// Exec runs statements one after the other.
+func (s *Server) Exec(t testing.TB, statements ...string) {
+	t.Helper()
+	conn := s.Open(t)
+	for _, statement := range statements {
+		require.NoError(t, conn.Exec(t.Context(), statement), statement)
+	}
+}
+
+func timeout(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// root is the repository: the directory of go.mod above the test's.
+func root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the repository: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("find the repository: no go.mod above the test")
+		}
+		dir = parent
+	}
+}
+
+// binary builds the server's program once per test process.
+var binary = sync.OnceValues(func() (string, error) {
+	root, err := root()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root, ".build", "engine")
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", fmt.Errorf("build the engine's program: %w", err)
+	}
+	unlock, err := lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	return build(root, dir)
+})
+
+// build keeps each version under the hash of its content: a test of another
+// package may be running an older one.
+func build(root, dir string) (string, error) {
+	fresh := filepath.Join(dir, "new")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", fresh, "./infra/local/engine/cmd/engine")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the engine's program: %w: %s", err, out)
+	}
+	sum, err := hash(fresh)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "engine-"+sum)
+	if err := os.Rename(fresh, path); err != nil {
+		return "", fmt.Errorf("build the engine's program: %w", err)
+	}
+	return path, nil
+}
+
+func hash(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("build the engine's program: %w", err)
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		return "", fmt.Errorf("build the engine's program: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:12], nil
+}
+
+// lock takes a file lock: test processes of several packages build at once.
+func lock(path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the build: %w", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock the build: %w", err), file.Close())
+	}
+	return func() { _ = file.Close() }, nil
+}
