@@ -263,8 +263,8 @@ func futureFields() []byte {
 		`]},"eventSource":"aws:kafka","window":{"start":null,"final":false},"eventSourceArn":"` + arn + `"}`))
 }
 
-// slashed is the first good values whose base64 has both a plus and a slash:
-// long ones, because there is no plus in the base64 of most texts.
+// slashed is the first good values whose base64 has both a plus and a slash,
+// which the base64 of most texts has not.
 func slashed(n int) (values [][]byte) {
 	long := stream
 	long.Size = 2 * clickstream.MinSize

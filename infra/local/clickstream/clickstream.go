@@ -88,7 +88,7 @@ var (
 
 const filler = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Safari/537.36; " +
 	"sid=7d1e90c2a4; theme=dark; lang=en-GB; consent=analytics+ads; cart=3; last=/p/48213; " +
-	"Running shoes, waterproof, size 42 - free returns within 30 days; exp_checkout=b; exp_nav=a; " +
+	"Running shoes, waterproof, size 42 - free returns within ~30 days; exp_checkout=b; exp_nav=a; " +
 	"exp_price_badge=control; utm_source=newsletter+utm_campaign=summer; span=00f067aa0ba902b7; "
 
 // Click is the content of record i, also where Kind says that its value was
