@@ -30,7 +30,7 @@ type Entry struct {
 	// Samples are the offset and hash of the last record of the last chunks:
 	// a redelivery that holds one of them proves that the topic is the same.
 	Samples []Sample `json:"samples,omitempty"`
-	// Positions is the greatest settled outbox position per source.
+	// Positions is what is settled of each outbox source's latest window.
 	Positions map[string]Position `json:"positions,omitempty"`
 	// TopicID is the broker's id of the topic, "" while no broker was asked.
 	TopicID string `json:"topic_id,omitempty"`
@@ -64,7 +64,7 @@ type Intent struct {
 	Letters []Refusal `json:"letters,omitempty"`
 	// Send is what the present attempt sends: at first all of Offsets.
 	Send Send `json:"send"`
-	// Positions the commit adds, greatest per source.
+	// Positions the commit moves.
 	Positions map[string]Position `json:"positions,omitempty"`
 	// Last is the sample the commit adds.
 	Last    *Sample   `json:"last,omitempty"`
@@ -95,11 +95,12 @@ type Sample struct {
 	Hash   Hash  `json:"hash"`
 }
 
-// Position is the place of a record in its outbox: rows of one window are
-// ordered by seq.
+// Position is how far an outbox source was seen in this lane: Window is the
+// latest one, Seen the rows of it that are settled, Seq the last that came.
 type Position struct {
-	Window int64 `json:"window"`
-	Seq    int64 `json:"seq"`
+	Window int64       `json:"window"`
+	Seq    int64       `json:"seq"`
+	Seen   offsets.Set `json:"seen,omitempty"`
 }
 
 // Recreation is the announcement of a new generation.

@@ -1,0 +1,122 @@
+package delivery
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"oncehouse/shared/offsets"
+)
+
+// newEntry is the entry of a lane that the ledger has never seen: everything
+// before its first batch will be skipped.
+func newEntry(g Guarantee) Entry { return Entry{Generation: 1, Guarantee: g} }
+
+// settle returns the entry after the whole intent is settled: next passes its
+// raw range, what lay between the old next and the range was skipped, and what
+// the batch brought of earlier skipped ranges leaves them (I2, I3, I4).
+func (e Entry) settle(in Intent) Entry {
+	if in.From > e.Next {
+		e = e.skip(offsets.Range{First: e.Next, Last: in.From - 1})
+	}
+	e.Skipped = e.Skipped.Minus(in.Settled)
+	e.Next = max(e.Next, in.Through+1)
+	if in.Last != nil {
+		e.Samples = append(slices.Clone(e.Samples), *in.Last)
+		if n := len(e.Samples); n > maxSamples {
+			e.Samples = e.Samples[n-maxSamples:]
+		}
+	}
+	e.Positions = movePositions(e.Positions, in.Positions)
+	e.Intent = nil
+	return e
+}
+
+// skip adds a range to the skipped ones. When it is one too many the oldest
+// goes, and the floor rises to its end: below it, absence is no proof.
+func (e Entry) skip(r offsets.Range) Entry {
+	e.Skipped = e.Skipped.Union(offsets.Set{r})
+	for len(e.Skipped) > maxSkipped {
+		e.Floor = max(e.Floor, e.Skipped[0].Last+1)
+		e.Skipped = e.Skipped[1:]
+	}
+	return e
+}
+
+// extendDeadline returns the entry whose deadline covers a send of this
+// invocation. A deadline never goes back: somebody else's send may still land.
+func (e Entry) extendDeadline(latest time.Time) Entry {
+	if latest.After(e.Deadline) {
+		e.Deadline = latest
+	}
+	return e
+}
+
+// Bump begins a new generation: the lane is read again from the start under
+// new tokens. Only when nothing can land any more (I1): an open intent or a
+// deadline that is not over is an error.
+func (e Entry) Bump(now time.Time) (Entry, error) {
+	if e.Intent != nil {
+		return e, &Error{
+			Kind: Fatal, Reason: ReasonIntentOrphaned,
+			Message: "a new generation cannot begin while an intent is open: " + e.Intent.describe(),
+			Remedy:  "let the pipeline settle the intent (deliver the lane once more), then begin the new generation",
+		}
+	}
+	if !now.After(e.Deadline) {
+		return e, &Error{
+			Kind: Retryable, Reason: ReasonInDoubt, Until: e.Deadline,
+			Message: "a new generation cannot begin while an earlier insert may still land",
+		}
+	}
+	e.Generation++
+	e.Next, e.Floor = 0, 0
+	e.Skipped, e.Samples, e.Positions, e.Recreation = nil, nil, nil, nil
+	e.TopicID = ""
+	return e, nil
+}
+
+// Rebase makes an entry that another guarantee outran true again: everything
+// up to the highest stored offset counts as settled, and of the skipped ranges
+// what is in the table leaves them. stored is what a probe of Skipped found.
+func (e Entry) Rebase(now time.Time, highest int64, stored offsets.Set) (Entry, error) {
+	if !now.After(e.Deadline) {
+		return e, &Error{
+			Kind: Retryable, Reason: ReasonInDoubt, Until: e.Deadline,
+			Message: "the entry cannot be re-based while an earlier insert may still land",
+		}
+	}
+	e.Guarantee = ExactlyOnce
+	e.Intent = nil
+	e.Next = max(e.Next, highest+1)
+	e.Skipped = e.Skipped.Minus(stored)
+	return e, nil
+}
+
+// movePositions returns the positions after some of them moved, at most
+// maxSources of them: the sources with the lowest windows go first.
+func movePositions(positions, moved map[string]Position) map[string]Position {
+	if len(moved) == 0 {
+		return positions
+	}
+	all := maps.Clone(positions)
+	if all == nil {
+		all = make(map[string]Position, len(moved))
+	}
+	maps.Copy(all, moved)
+	if len(all) > maxSources {
+		sources := slices.SortedFunc(maps.Keys(all), func(x, y string) int {
+			return cmp.Or(cmp.Compare(all[x].Window, all[y].Window), cmp.Compare(x, y))
+		})
+		for _, s := range sources[:len(sources)-maxSources] {
+			delete(all, s)
+		}
+	}
+	return all
+}
+
+func (in *Intent) describe() string {
+	return "offsets " + in.Offsets.String() + ", attempt " + itoa(in.Attempt) + ", token " + in.Token +
+		", created " + in.Created.UTC().Format(time.RFC3339Nano)
+}
