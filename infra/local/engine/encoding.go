@@ -20,14 +20,47 @@ import (
 // decodeBody undoes Content-Encoding and, when framed, ClickHouse's native
 // compression frames inside it.
 func decodeBody(r *http.Request, framed bool) (io.Reader, error) {
-	body, err := decompressor(r.Header.Get("Content-Encoding"), r.Body)
+	raw := &stickyReader{source: r.Body}
+	body, err := decompressor(r.Header.Get("Content-Encoding"), raw)
 	if err != nil {
 		return nil, err
 	}
+	body = &wholeReader{decoder: body, raw: raw}
 	if framed {
 		body = &frameReader{source: body}
 	}
 	return body, nil
+}
+
+// stickyReader repeats its first error: net/http says once that a body is
+// shorter than its Content-Length and calls it ended from then on, and the zstd
+// decoder takes the first of the two for the end of its frames.
+type stickyReader struct {
+	source io.Reader
+	err    error
+}
+
+func (s *stickyReader) Read(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.source.Read(p)
+	s.err = err
+	return n, err
+}
+
+// wholeReader ends when its decoder and the raw body have both ended: deflate
+// and br know their own end and would not notice that the request had none.
+type wholeReader struct{ decoder, raw io.Reader }
+
+func (w *wholeReader) Read(p []byte) (int, error) {
+	n, err := w.decoder.Read(p)
+	if errors.Is(err, io.EOF) {
+		if _, err := io.Copy(io.Discard, w.raw); err != nil {
+			return n, err
+		}
+	}
+	return n, err
 }
 
 func decompressor(encoding string, body io.Reader) (io.Reader, error) {
@@ -98,7 +131,8 @@ func (f *frameReader) nextFrame() error {
 	if size < frameHeader-frameChecksum || size > frameMax || data > frameMax {
 		return &exception{codeCannotReadAllData, "CANNOT_READ_ALL_DATA", "The body holds no compressed frame where one should be"}
 	}
-	frame := append(header, make([]byte, size-(frameHeader-frameChecksum))...)
+	frame := make([]byte, frameChecksum+size)
+	copy(frame, header)
 	if _, err := io.ReadFull(f.source, frame[frameHeader:]); err != nil {
 		return fmt.Errorf("read a frame of the body: %w", notEOF(err))
 	}

@@ -2,12 +2,19 @@ package engine_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"oncehouse/infra/local/engine/enginetest"
+)
+
+// Limits of waiting for what happens at once on an idle machine.
+const (
+	eventually = 30 * time.Second
+	tick       = 10 * time.Millisecond
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

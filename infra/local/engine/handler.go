@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -125,7 +127,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, req *request, err
 func (h *Handler) write(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	_, _ = w.Write(body) //nolint:gosec // a database's answer is the client's own data
 }
 
 func compressAnswer(data []byte, req *request) ([]byte, error) {
@@ -217,12 +219,14 @@ func remember(conn *chdb.Conn, req *request) (restore func(), err error) {
 	for name := range req.settings {
 		names = append(names, quoteString(name))
 	}
-	res, err := conn.Query([]byte("SELECT concat(name, if(changed, concat(' = ', toString(toJSONString(value))), ' = DEFAULT')) FROM system.settings WHERE name IN ("+
-		strings.Join(names, ", ")+")"), "TSVRaw", nil)
+	res, err := conn.Query([]byte("SELECT name, value, changed FROM system.settings WHERE name IN ("+strings.Join(names, ", ")+")"), "JSONCompactStringsEachRow", nil)
 	if err != nil {
 		return nil, err
 	}
-	settings := strings.Join(strings.Split(strings.TrimSpace(string(res.Data)), "\n"), ", ")
+	settings, err := resetList(res.Data)
+	if err != nil {
+		return nil, err
+	}
 	current, err := conn.Query([]byte("SELECT currentDatabase()"), "TSVRaw", nil)
 	if err != nil {
 		return nil, err
@@ -234,6 +238,24 @@ func remember(conn *chdb.Conn, req *request) (restore func(), err error) {
 			_, _ = conn.Query([]byte("USE "+quoteName(database)), "Null", nil)
 		}
 	}, nil
+}
+
+// resetList is the list of a SET that brings settings back, from rows of name,
+// value and whether it was changed.
+func resetList(rows []byte) (string, error) {
+	var list []string
+	for line := range bytes.Lines(rows) {
+		var row [3]string
+		if err := json.Unmarshal(line, &row); err != nil {
+			return "", fmt.Errorf("read the session's settings: %w", err)
+		}
+		value := "DEFAULT"
+		if row[2] != "0" {
+			value = quoteString(row[1])
+		}
+		list = append(list, quoteName(row[0])+" = "+value)
+	}
+	return strings.Join(list, ", "), nil
 }
 
 // Limits of a query's text: a statement with data must show where the data

@@ -161,7 +161,7 @@ func explain(data string, err error) error {
 	if openErr != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	if lockErr := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(lockErr, syscall.EWOULDBLOCK) {
 		return errors.New("another process is using it")
 	}

@@ -76,11 +76,10 @@ func ping(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("ping answered %s", res.Status)
+		return errors.Join(fmt.Errorf("ping answered %s", res.Status), res.Body.Close())
 	}
-	return nil
+	return res.Body.Close()
 }
 
 // Addr is host:port; it stays over a restart.

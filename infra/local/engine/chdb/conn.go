@@ -1,4 +1,4 @@
-package chdb
+package chdb //nolint:gosec // calling a C library is made of unsafe pointers
 
 import (
 	"errors"

@@ -177,7 +177,7 @@ func hash(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("build the engine's program: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, file); err != nil {
 		return "", fmt.Errorf("build the engine's program: %w", err)
