@@ -237,11 +237,11 @@ func (m *Machine) consider(now time.Time) Step {
 			Remedy:  `re-base the lane (invoke the function with {"oncehouse":{"action":"rebase"}}), or begin a new generation on an emptied table`,
 		})
 	}
-	if a, b := m.entry.ServerUUID, m.inv.Traits.ServerUUID; a != "" && b != "" && a != b {
+	if a, b := m.entry.ServerUUID, m.inv.Traits.ServerUUID; a != "" && a != b && (b != "" || m.entry.Intent != nil) {
 		return m.fail(&Error{
 			Kind: Fatal, Reason: ReasonServerChanged,
-			Message: fmt.Sprintf("the lane was written to server %s and this is server %s: a plain MergeTree table lives on one server", a, b),
-			Remedy:  "point the pipeline back at its server, or use a Replicated table, or begin a new generation",
+			Message: fmt.Sprintf("the lane was written to the plain table of server %s, and this is not it (%q): a plain MergeTree table lives on one server", a, b),
+			Remedy:  "point the pipeline back at its server until no intent is open; then move to a Replicated table, or begin a new generation",
 		})
 	}
 	switch m.proof() {
@@ -686,7 +686,7 @@ func (m *Machine) onFetched(a Answer) Step {
 	if a.Err != nil {
 		m.absent = fmt.Errorf("fetch them from Kafka: %w", a.Err)
 	} else if !m.take(a.Records) {
-		m.absent = errors.New("Kafka no longer has them as they were announced")
+		m.absent = errors.New("they are no longer in Kafka as they were announced")
 	}
 	return m.onRecords(a.Now)
 }
@@ -1061,6 +1061,9 @@ func (m *Machine) inDoubt(what, remedy string) error {
 // failSend: the intent stays; the next invocation finishes it.
 func (m *Machine) failSend(err error) Step {
 	out := *wrap(err, ReasonTarget, "insert offsets "+m.intent.Send.Offsets.String())
+	if out.Kind == InDoubt {
+		out.Reason = ReasonInDoubt
+	}
 	if out.Kind == InDoubt && out.Until.IsZero() && m.rules.Guarantee == ExactlyOnce && !m.inv.Traits.TokensTrusted {
 		out.Until = m.entry.Deadline
 	}

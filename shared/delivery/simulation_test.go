@@ -73,7 +73,7 @@ type simulation struct {
 
 func newSimulation(seed uint64, shape func(*simulation)) *simulation {
 	s := &simulation{w: newWorld(), rng: rand.New(rand.NewPCG(seed, 7))}
-	for o := int64(0); o < 10; o++ {
+	for o := range int64(10) {
 		if s.rng.IntN(6) > 0 {
 			s.exists = s.exists.Append(o)
 		}

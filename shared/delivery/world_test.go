@@ -34,16 +34,16 @@ type world struct {
 	late    []flight             // sent, answered in doubt, not landed yet
 	letters map[int64]string
 
-	topic     int                 // epoch of the topic
-	gone      offsets.Set         // no longer in Kafka
-	poison    offsets.Set         // refused by the table
-	nulls     offsets.Set         // tombstones
-	positions map[int64]row       // outbox position by offset
-	unfit     offsets.Set         // refused since a schema change
-	settledBy map[int64]string    // why an offset without a row is settled
-	stamps    map[int64]time.Time // unused offsets have none
-	outboxRow map[row]int         // rows stored per outbox position
-	delivered map[int64]bool      // offsets ever answered with success
+	emptied   int64            // the generation in which the table was emptied on purpose
+	topic     int              // epoch of the topic
+	gone      offsets.Set      // no longer in Kafka
+	poison    offsets.Set      // refused by the table
+	nulls     offsets.Set      // tombstones
+	positions map[int64]row    // outbox position by offset
+	unfit     offsets.Set      // refused since a schema change
+	settledBy map[int64]string // why an offset without a row is settled
+	outboxRow map[row]int      // rows stored per outbox position
+	delivered map[int64]bool   // offsets ever answered with success
 }
 
 const (
@@ -343,7 +343,7 @@ func (w *world) check(batches offsets.Set) error {
 	}
 	for o := range batches.All() {
 		below := o < w.entry.Next && !w.entry.Skipped.Contains(o) && o >= w.entry.Floor
-		if (below || w.delivered[o]) && w.rules.Guarantee == ExactlyOnce && w.entry.Generation <= 1 && !w.isSettled(o, perPosition) {
+		if (below || w.delivered[o]) && w.rules.Guarantee == ExactlyOnce && w.entry.Generation > w.emptied && !w.isSettled(o, perPosition) {
 			return fmt.Errorf("I2: offset %d counts as settled and is nowhere", o)
 		}
 	}
@@ -353,7 +353,10 @@ func (w *world) check(batches offsets.Set) error {
 			after = w.history[i]
 		}
 		before := w.history[i-1]
-		if after.Generation == before.Generation && after.Next < before.Next {
+		if after.Generation != before.Generation {
+			continue
+		}
+		if after.Next < before.Next {
 			return fmt.Errorf("I3: next went from %d to %d", before.Next, after.Next)
 		}
 		if before.Intent != nil && after.Intent == nil && after.Next <= before.Intent.Through {
