@@ -314,8 +314,11 @@ func inside(tp kafka.TopicPartition, record int, err error) error {
 	return err
 }
 
-// quote is text for an error message, cut to what a person reads.
+// quote is text for an error message, cut to what a person reads; nil is null.
 func quote(text []byte) string {
+	if text == nil {
+		return "null"
+	}
 	if len(text) > 64 {
 		return strconv.Quote(string(text[:64])) + "..."
 	}

@@ -6,17 +6,29 @@ import (
 	"oncehouse/shared/kafka"
 )
 
+// field is a field of a record that has a meaning here.
+type field int
+
 const (
-	seenTopic = 1 << iota
-	seenPartition
-	seenOffset
-	seenTimestamp
-	seenKey
-	seenValue
-	seenHeaders
-	seenKeySchema
-	seenValueSchema
+	topic field = iota
+	partition
+	offset
+	timestamp
+	timestampType
+	key
+	value
+	headers
+	keySchema
+	valueSchema
+	unknown
 )
+
+// written holds the fields as Lambda writes them, in its order: the one that is
+// expected next costs one comparison.
+var written = [unknown]string{
+	`"topic":`, `"partition":`, `"offset":`, `"timestamp":`, `"timestampType":`, `"key":`, `"value":`,
+	`"headers":`, `"keySchemaMetadata":`, `"valueSchemaMetadata":`,
+}
 
 // decodeRecord reads one record object into a zero record.
 func (d *Decoder) decodeRecord(tp kafka.TopicPartition, record *kafka.Record) error {
@@ -25,98 +37,123 @@ func (d *Decoder) decodeRecord(tp kafka.TopicPartition, record *kafka.Record) er
 		return d.refuse(start, "a record is not an object")
 	}
 	record.Timestamp = -1
-	seen := 0
+	next, seen := topic, 0
 	more, err := d.open('}')
 	for more && err == nil {
 		at := d.pos
-		var name []byte
-		if name, err = d.name(); err != nil {
+		f := next
+		if f == unknown || !d.pass(written[f]) {
+			var name []byte
+			if name, err = d.name(); err != nil {
+				return err
+			}
+			f = fieldNamed(name)
+		}
+		if f != unknown {
+			if seen>>f&1 != 0 {
+				return d.refuse(at, "a field is given twice")
+			}
+			seen |= 1 << f
+			next = f + 1
+		}
+		if err = d.decodeField(f, tp, record); err != nil {
 			return err
 		}
-		var field int
-		if field, err = d.decodeField(name, tp, record); err != nil {
-			return err
-		}
-		if seen&field != 0 {
-			return d.refuse(at, "a field is given twice")
-		}
-		seen |= field
 		more, err = d.more('}')
 	}
 	if err != nil {
 		return err
 	}
-	const needed = seenTopic | seenPartition | seenOffset
+	const needed = 1<<topic | 1<<partition | 1<<offset
 	if seen&needed != needed {
 		return d.refuse(start, "a record without topic, partition or offset")
 	}
 	return nil
 }
 
-// decodeField reads the value of one field and returns the field's bit, 0 for
-// one that is passed over.
-func (d *Decoder) decodeField(name []byte, tp kafka.TopicPartition, record *kafka.Record) (field int, err error) {
+func fieldNamed(name []byte) field {
 	switch string(name) {
 	case "topic":
-		return seenTopic, d.checkTopic(tp)
+		return topic
 	case "partition":
-		return seenPartition, d.checkPartition(tp)
+		return partition
 	case "offset":
-		record.Offset, err = d.decodeOffset()
-		return seenOffset, err
+		return offset
 	case "timestamp":
-		record.Timestamp, err = d.decodeTimestamp()
-		return seenTimestamp, err
+		return timestamp
+	case "timestampType":
+		return timestampType
 	case "key":
-		record.Key, err = d.decodeBytes()
-		return seenKey, err
+		return key
 	case "value":
-		record.Value, err = d.decodeBytes()
-		return seenValue, err
+		return value
 	case "headers":
-		record.Headers, err = d.decodeHeaders()
-		return seenHeaders, err
+		return headers
 	case "keySchemaMetadata":
-		record.KeySchema, err = d.decodeSchema()
-		return seenKeySchema, err
+		return keySchema
 	case "valueSchemaMetadata":
-		record.ValueSchema, err = d.decodeSchema()
-		return seenValueSchema, err
+		return valueSchema
 	}
-	return 0, d.skip(maxDepth)
+	return unknown
+}
+
+func (d *Decoder) decodeField(f field, tp kafka.TopicPartition, record *kafka.Record) (err error) {
+	switch f {
+	case topic:
+		return d.checkTopic(tp)
+	case partition:
+		return d.checkPartition(tp)
+	case offset:
+		record.Offset, err = d.decodeOffset()
+	case timestamp:
+		record.Timestamp, err = d.decodeTimestamp()
+	case key:
+		record.Key, err = d.decodeBytes()
+	case value:
+		record.Value, err = d.decodeBytes()
+	case headers:
+		record.Headers, err = d.decodeHeaders()
+	case keySchema:
+		record.KeySchema, err = d.decodeSchema()
+	case valueSchema:
+		record.ValueSchema, err = d.decodeSchema()
+	default:
+		return d.skip(maxDepth)
+	}
+	return err
 }
 
 func (d *Decoder) checkTopic(tp kafka.TopicPartition) error {
 	at := d.valueAt()
-	topic, null, err := d.text()
+	name, null, err := d.text()
 	if err != nil {
 		return err
 	}
-	if null || string(topic) != tp.Topic {
-		return d.refuse(at, "the record's topic is %s", quote(topic))
+	if null || string(name) != tp.Topic {
+		return d.refuse(at, "the record's topic is %s", quote(name))
 	}
 	return nil
 }
 
 func (d *Decoder) checkPartition(tp kafka.TopicPartition) error {
 	at := d.valueAt()
-	partition, err := d.integer()
+	n, err := d.integer()
 	if err != nil {
 		return err
 	}
-	if partition != int64(tp.Partition) {
-		return d.refuse(at, "the record's partition is %d", partition)
+	if n != int64(tp.Partition) {
+		return d.refuse(at, "the record's partition is %d", n)
 	}
 	return nil
 }
 
 func (d *Decoder) decodeOffset() (int64, error) {
 	at := d.valueAt()
-	offset, err := d.integer()
-	if err == nil && offset < 0 {
-		return 0, d.refuse(at, "offset %d is negative", offset)
+	n, err := d.integer()
+	if err == nil && n < 0 {
+		return 0, d.refuse(at, "offset %d is negative", n)
 	}
-	return offset, err
+	return n, err
 }
 
 func (d *Decoder) decodeTimestamp() (int64, error) {
@@ -136,12 +173,12 @@ func (d *Decoder) decodeBytes() ([]byte, error) {
 		return nil, d.refuse(d.pos, "a key or value is neither base64 nor null")
 	}
 	start := d.used
-	read, written := decodeBase64(d.arena[start:], d.data[d.pos+1:])
-	if written < 0 {
+	read, length := decodeBase64(d.arena[start:], d.data[d.pos+1:])
+	if length < 0 {
 		return d.decodeEscapedBytes()
 	}
 	d.pos += 1 + read
-	d.used += written
+	d.used += length
 	return d.arena[start:d.used:d.used], nil
 }
 
@@ -154,11 +191,11 @@ func (d *Decoder) decodeEscapedBytes() ([]byte, error) {
 		return nil, err
 	}
 	d.scratch = append(append(d.scratch[:0], text...), '"')
-	read, written := decodeBase64(d.arena[start:], d.scratch)
-	if written < 0 || read != len(d.scratch) {
+	read, length := decodeBase64(d.arena[start:], d.scratch)
+	if length < 0 || read != len(d.scratch) {
 		return nil, d.refuse(at, "bad base64")
 	}
-	d.used += written
+	d.used += length
 	return d.arena[start:d.used:d.used], nil
 }
 

@@ -84,6 +84,16 @@ func (s *scanner) colon() error {
 	return nil
 }
 
+// pass passes text if that is what comes next, to the letter.
+func (s *scanner) pass(text string) bool {
+	rest := s.data[s.pos:]
+	if len(rest) < len(text) || string(rest[:len(text)]) != text {
+		return false
+	}
+	s.pos += len(text)
+	return true
+}
+
 // name reads a member's name and the colon. The bytes are valid until the next
 // string. A name that is not valid Unicode equals none that has a meaning.
 func (s *scanner) name() ([]byte, error) {
@@ -129,11 +139,10 @@ func (s *scanner) text() (text []byte, null bool, err error) {
 // the quotes.
 func (s *scanner) raw() (text []byte, escaped bool, err error) {
 	start := s.pos + 1
-	i := start
-	for {
+	for i := start; i < len(s.data); {
 		i += plain(s.data[i:])
-		if i >= len(s.data) {
-			return nil, false, s.refuse(len(s.data), "")
+		if i == len(s.data) {
+			break
 		}
 		switch s.data[i] {
 		case '"':
@@ -150,6 +159,7 @@ func (s *scanner) raw() (text []byte, escaped bool, err error) {
 			return nil, false, s.refuse(i, "a control character in a string")
 		}
 	}
+	return nil, false, s.refuse(len(s.data), "")
 }
 
 // plain counts the bytes of text before the first quote, backslash or control
@@ -174,29 +184,25 @@ func plain(text []byte) int {
 	return i
 }
 
-// escapeLen is the length of the escape that text starts with, 0 for none.
+// escapeLen is the length of the escape that text starts with, 0 if it is none.
+// Where text is shorter than that, the end is missing.
 func escapeLen(text []byte) int {
 	if len(text) < 2 {
-		return 0
+		return 2
 	}
 	switch text[1] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		return 2
 	case 'u':
-		if _, ok := hex4(text); ok {
+		if _, ok := hex(text[2:min(6, len(text))]); ok {
 			return 6
 		}
 	}
 	return 0
 }
 
-// hex4 reads the escape \uXXXX.
-func hex4(text []byte) (rune, bool) {
-	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
-		return 0, false
-	}
-	var r rune
-	for _, c := range text[2:6] {
+func hex(digits []byte) (r rune, ok bool) {
+	for _, c := range digits {
 		switch {
 		case '0' <= c && c <= '9':
 			c -= '0'
@@ -228,10 +234,13 @@ func (s *scanner) unescape(text []byte) (plainText []byte, valid bool) {
 			i += 2
 			continue
 		}
-		r, _ := hex4(text[i:])
+		r, _ := hex(text[i+2 : i+6])
 		i += 6
 		if utf16.IsSurrogate(r) {
-			low, _ := hex4(text[i:])
+			low := rune(-1)
+			if len(text) >= i+6 && text[i] == '\\' && text[i+1] == 'u' {
+				low, _ = hex(text[i+2 : i+6])
+			}
 			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
 				valid = false
 			} else {
@@ -263,32 +272,29 @@ func simpleEscape(c byte) byte {
 // integer reads a number without fraction and exponent that an int64 holds.
 func (s *scanner) integer() (int64, error) {
 	s.peek()
-	start, i := s.pos, s.pos
-	negative := i < len(s.data) && s.data[i] == '-'
+	data, start := s.data, s.pos
+	i := start
+	negative := i < len(data) && data[i] == '-'
 	if negative {
 		i++
 	}
 	digits := i
 	var n uint64
-	for ; i < len(s.data); i++ {
-		c := s.data[i] - '0'
-		if c > 9 {
-			break
-		}
-		if i-digits >= 18 && n > (math.MaxUint64-9)/10 {
-			return 0, s.refuse(start, "a number is too large")
-		}
-		n = n*10 + uint64(c)
+	for i < len(data) && data[i]-'0' <= 9 {
+		n = n*10 + uint64(data[i]-'0')
+		i++
 	}
 	switch {
-	case i == len(s.data):
+	case i == len(data):
 		return 0, s.refuse(i, "")
 	case i == digits:
 		return 0, s.refuse(start, "an integer expected")
-	case s.data[digits] == '0' && i > digits+1:
+	case data[digits] == '0' && i > digits+1:
 		return 0, s.refuse(start, "a number has a leading zero")
-	case s.data[i] == '.' || s.data[i]|0x20 == 'e':
+	case data[i] == '.' || data[i]|0x20 == 'e':
 		return 0, s.refuse(start, "a number is not written as an integer")
+	case i-digits > 19: // 19 digits cannot overflow a uint64
+		return 0, s.refuse(start, "a number is too large")
 	}
 	s.pos = i
 	if negative {
