@@ -1,0 +1,118 @@
+package clickhouse
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	ch "github.com/ClickHouse/clickhouse-go/v2"
+
+	"oncehouse/shared/delivery"
+)
+
+// format is row by row, with a marker in front of each field that says whether
+// the server computes its DEFAULT.
+const format = "RowBinaryWithDefaults"
+
+// freshFor is how long the table is believed to be as Preflight saw it. Behind
+// it an insert asks again: RowBinary carries no types, and rows encoded for a
+// column's old type would be read as something else (D26).
+const freshFor = time.Second
+
+// Insert implements delivery.Target: one send, no retry.
+func (t *Target) Insert(ctx context.Context, in delivery.Insert) error {
+	b, err := sendable(in)
+	if err != nil {
+		return err
+	}
+	if err := t.checkSchema(ctx, b.schema); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, in.Timeout)
+	defer cancel()
+	timeout := in.Timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline))
+	}
+	if timeout < time.Millisecond { // 0 would be no limit at the server
+		return &delivery.Error{Kind: delivery.Retryable, Reason: delivery.ReasonOutOfTime, Message: "nothing was sent", Err: errOutOfTime}
+	}
+	a := &attempt{body: &body{data: b.buffer.rows, notAfter: in.NotAfter}}
+	settings := pinInsert(b.schema.pins, b.schema.known, in.Token, timeout)
+	send := context.WithValue(context.Context(noDeadline{ctx}), attemptKey{}, a)
+	err = t.db.InsertFormat(ch.Context(send, ch.WithQueryID(QueryID(in)), ch.WithSettings(settings)), format, b.schema.statement, a.body)
+	if err == nil {
+		a.body.close()
+		return nil
+	}
+	left := a.over()
+	out := t.insertError(err, left, a.body.late, b.schema.traits.Views)
+	out.Message = fmt.Sprintf("insert %s: %s", QueryID(in), out.Message)
+	return out
+}
+
+// QueryID is the id of one attempt in system.query_log and system.processes.
+func QueryID(in delivery.Insert) string {
+	id := fmt.Sprintf("oncehouse/%s/%s/%d/%d-%d", in.Lane.Pipeline, in.Lane.Topic, in.Lane.Partition, in.First, in.Last)
+	if in.Attempt > 1 {
+		id += "/" + strconv.Itoa(in.Attempt)
+	}
+	return id
+}
+
+// sendable refuses what no caller should ask for.
+func sendable(in delivery.Insert) (*block, error) {
+	problem := ""
+	b, ok := in.Chunk.Payload.(*block)
+	switch {
+	case !ok || b.schema == nil:
+		problem = "the chunk was not made by this target"
+	case in.Chunk.Rows == 0:
+		problem = "the chunk is empty"
+	case in.Chunk.Rows >= delivery.MaxBlockRows || len(b.buffer.rows) >= delivery.MaxBlockBytes:
+		problem = fmt.Sprintf("%d rows and %d bytes: one insert must stay one block, below %d rows and %d bytes",
+			in.Chunk.Rows, len(b.buffer.rows), delivery.MaxBlockRows, delivery.MaxBlockBytes)
+	}
+	if problem == "" {
+		return b, nil
+	}
+	return nil, &delivery.Error{Kind: delivery.Fatal, Reason: delivery.ReasonTarget, Message: "insert " + QueryID(in) + ": " + problem}
+}
+
+// checkSchema returns nil when the table still is what the chunk was encoded
+// for, as far as the last second goes.
+func (t *Target) checkSchema(ctx context.Context, s *schema) error {
+	changed := &delivery.Error{Kind: delivery.Retryable, Reason: delivery.ReasonTarget,
+		Message: fmt.Sprintf("table %s changed after the chunk was encoded; nothing was sent", tableName{t.config.Database, t.config.Table})}
+	if current := t.schema.Load(); current == nil || current.table != s.table {
+		return changed
+	}
+	seen := t.seen.Load()
+	if seen != nil && seen.table == s.table && time.Since(seen.at) < freshFor {
+		return nil
+	}
+	now, err := t.readFingerprint(ctx)
+	if err != nil {
+		out := t.readError(err)
+		out.Message = join(out.Message, "nothing was sent")
+		return out
+	}
+	t.seen.Store(&sighting{table: now, at: time.Now()})
+	if now != s.table {
+		return changed
+	}
+	return nil
+}
+
+// sighting is the table's fingerprint at one moment.
+type sighting struct {
+	table fingerprint
+	at    time.Time
+}
+
+// noDeadline hides a context's deadline from the driver, which would set
+// max_execution_time to five seconds more than is left. The cancellation stays.
+type noDeadline struct{ context.Context }
+
+func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
