@@ -251,14 +251,15 @@ func hold(t *testing.T, srv *enginetest.Server, params ...string) *held {
 	r, w := io.Pipe()
 	h := &held{body: w, done: make(chan sent, 1)}
 	go func() {
-		h.done <- call(t, srv, http.MethodPost, r, nil, append(params, "query=INSERT INTO held FORMAT TSV")...)
+		reply, err := send(t, srv, http.MethodPost, r, nil, append(params, "query=INSERT INTO held FORMAT TSV")...)
+		h.done <- sent{reply, err}
 	}()
 	chunk := bytes.Repeat([]byte("1\n"), 200_000) // more than the front reads before it starts
 	_, err := w.Write(chunk)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
+	waitFor(t, func() bool {
 		return ok(t, srv, "SELECT count() > 0 FROM system.processes WHERE query LIKE 'INSERT INTO held%'") == "1\n"
-	}, eventually, tick)
+	})
 	return h
 }
 
@@ -467,7 +468,7 @@ func TestCutBody(t *testing.T) {
 			require.NotEqual(t, http.StatusOK, r.status)
 		})
 	}
-	require.Eventually(t, func() bool { return ok(t, srv, "SELECT count() FROM system.processes") == "1\n" }, eventually, tick)
+	waitFor(t, func() bool { return ok(t, srv, "SELECT count() FROM system.processes") == "1\n" })
 	require.Equal(t, "0\n", ok(t, srv, "SELECT count() FROM t"))
 	require.Equal(t, "200\n", func() string {
 		ok(t, srv, string(rows[:1000]), "query=INSERT INTO t FORMAT TSV")

@@ -27,6 +27,7 @@ import (
 
 	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/engine/chdb"
+	"oncehouse/infra/local/engine/faults"
 )
 
 // startTimeout is generous: a busy machine loads the library from disk.
@@ -108,6 +109,19 @@ func (s *Server) Exec(t testing.TB, statements ...string) {
 	for _, statement := range statements {
 		require.NoError(t, conn.Exec(t.Context(), statement), statement)
 	}
+}
+
+// Faults puts a proxy that breaks requests in front of the server. Every armed
+// fault must have been met when the test ends.
+func Faults(t testing.TB, srv *Server) *faults.Proxy {
+	t.Helper()
+	proxy, err := faults.New(t.Context(), srv.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, proxy.Close())
+		require.Empty(t, proxy.Pending(), "faults that no request met")
+	})
+	return proxy
 }
 
 func timeout(t testing.TB) context.Context {

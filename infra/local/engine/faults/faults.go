@@ -1,14 +1,14 @@
 // Package faults stands between a ClickHouse client and a server and breaks
 // what a test tells it to break, as networks, proxies and servers do.
 //
-//	proxy := faults.Start(t, srv.Addr())
+//	proxy, err := faults.New(ctx, srv.Addr())         // in tests: enginetest.Faults(t, srv)
 //	proxy.Next(faults.DropAnswer())                   // the next INSERT is committed, its answer lost
 //	proxy.When(faults.Contains("_ledger"), faults.Exception(252))
 //	conn := clickhouse.Open(&clickhouse.Options{Addr: []string{proxy.Addr()}, Protocol: clickhouse.HTTP})
 //
 // Every fault is used once. Requests that no fault waits for pass through
 // unchanged. [Proxy.Pending] says which faults were never met: a test that
-// ends with one has not tested what it meant to, and [Start] makes it fail.
+// ends with one has not tested what it meant to.
 package faults
 
 import (
@@ -74,6 +74,20 @@ func (failing) Read([]byte) (int, error) { return 0, errors.New("cut by a fault"
 func DropAnswer() Fault {
 	return Fault{"drop the answer", func(x *exchange) {
 		_ = x.forward()
+		x.cut()
+	}}
+}
+
+// CutAnswer is DropAnswer after the answer's headers and n bytes of its body.
+func CutAnswer(n int) Fault {
+	return Fault{fmt.Sprintf("cut the answer after %d bytes", n), func(x *exchange) {
+		if res := x.forward(); res != nil {
+			x.copyHeader(res)
+			x.head().Set("Content-Length", fmt.Sprint(len(res.body)+1)) // never reached
+			x.w.WriteHeader(res.status)
+			_, _ = x.w.Write(res.body[:min(n, len(res.body))])
+			_ = http.NewResponseController(x.w).Flush()
+		}
 		x.cut()
 	}}
 }
@@ -303,15 +317,11 @@ const peek = 4096
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	query, body := r.URL.Query().Get("query"), io.Reader(r.Body)
 	if query == "" {
-		head := make([]byte, peek)
-		n, err := io.ReadFull(r.Body, head)
-		query = string(head[:n])
-		body = io.MultiReader(bytes.NewReader(head[:n]), r.Body)
+		head, err := io.ReadAll(io.LimitReader(r.Body, peek))
+		query = string(head)
+		body = io.MultiReader(bytes.NewReader(head), r.Body)
 		if err != nil {
-			body = bytes.NewReader(head[:n])
-		}
-		if err != nil && !errors.Is(err, io.EOF) && r.ContentLength > int64(n) {
-			body = io.MultiReader(body, failing{})
+			body = io.MultiReader(bytes.NewReader(head), failing{})
 		}
 	}
 	x := &exchange{proxy: p, w: w, r: r, body: body}
@@ -365,10 +375,14 @@ func (x *exchange) reply(res *response) {
 	if res == nil {
 		x.cut()
 	}
+	x.copyHeader(res)
+	x.answer(res.status, res.body)
+}
+
+func (x *exchange) copyHeader(res *response) {
 	for name, values := range res.header {
 		x.head()[name] = values
 	}
-	x.answer(res.status, res.body)
 }
 
 func (x *exchange) head() http.Header { return x.w.Header() }
