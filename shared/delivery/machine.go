@@ -121,6 +121,7 @@ type Invocation struct {
 type Machine struct {
 	rules Rules
 	inv   Invocation
+	now   time.Time // as of the last answer
 
 	batch   []kafka.Record // what is not settled by this invocation yet
 	from    int64          // first raw offset of the next chunk
@@ -143,6 +144,7 @@ type Machine struct {
 	letterRec []kafka.Record // the records of intent.Letters, when they are at hand
 	absent    error          // why records are not at hand
 	before    time.Time      // the deadline that stood before the claim
+	sendBy    time.Time      // the last moment to send under the present deadline
 
 	pending   Entry // the entry whose write is awaited
 	onLanded  func(*Machine, Answer) Step
@@ -158,7 +160,7 @@ type Machine struct {
 
 // Start returns the machine for one invocation of one lane and its first step.
 func Start(rules Rules, inv Invocation, now time.Time) (*Machine, Step) {
-	m := &Machine{rules: rules, inv: inv, batch: inv.Batch}
+	m := &Machine{rules: rules, inv: inv, batch: inv.Batch, now: now}
 	m.tally.Records = int64(len(inv.Batch))
 	m.ownSource = fmt.Appendf(nil, "/%s/%d", inv.Lane.Topic, inv.Lane.Partition)
 	if len(inv.Batch) == 0 {
@@ -182,7 +184,10 @@ func Start(rules Rules, inv Invocation, now time.Time) (*Machine, Step) {
 }
 
 // Next takes the answer to the last step and returns the next one.
-func (m *Machine) Next(a Answer) Step { return m.then(m, a) }
+func (m *Machine) Next(a Answer) Step {
+	m.now = a.Now
+	return m.then(m, a)
+}
 
 func (m *Machine) ask(step Step, then func(*Machine, Answer) Step) Step {
 	m.then = then
@@ -437,13 +442,14 @@ func (m *Machine) onEncoded(a Answer) Step {
 	m.pass.UnknownFields = m.chunk.UnknownFields
 	switch {
 	case m.rules.Guarantee == AtMostOnce:
-		return m.write(m.entry.settle(in).extendDeadline(m.landBy()), (*Machine).onWrittenOff)
+		return m.write(m.entry.settle(in).extendDeadline(m.openWindow()), (*Machine).onWrittenOff)
 	case m.rules.Guarantee == AtLeastOnce:
+		m.sendBy = m.inv.LastSend
 		return m.send(a.Now)
 	case in.Count == 0 && len(in.Letters) == 0:
 		return m.commit()
 	}
-	e := m.entry.extendDeadline(m.landBy())
+	e := m.entry.extendDeadline(m.openWindow())
 	e.Intent = &in
 	return m.write(e, (*Machine).onAnnounced)
 }
@@ -562,9 +568,15 @@ func (m *Machine) onWrittenOff(a Answer) Step { return m.send(a.Now) }
 
 // ---- sending ----
 
-// landBy is the latest moment at which a send of this invocation can land.
-func (m *Machine) landBy() time.Time {
-	return m.inv.LastSend.Add(m.rules.InsertTimeout + m.rules.ClockMargin)
+// openWindow begins the time in which the next send may start and returns the
+// latest moment at which it can land. The window is short, so that whoever
+// finds the intent after a crash waits for an insert and not for an invocation.
+func (m *Machine) openWindow() time.Time {
+	m.sendBy = m.now.Add(m.rules.SendWindow)
+	if m.inv.LastSend.Before(m.sendBy) {
+		m.sendBy = m.inv.LastSend
+	}
+	return m.sendBy.Add(m.rules.InsertTimeout + m.rules.ClockMargin)
 }
 
 // send sends the present attempt. Under exactly-once every path to it is a
@@ -574,14 +586,14 @@ func (m *Machine) send(now time.Time) Step {
 	if in.Send.Count == 0 {
 		return m.letters()
 	}
-	if now.After(m.inv.LastSend) {
+	if now.After(m.sendBy) {
 		return m.onSent(Answer{Now: now, Err: &Error{Kind: Retryable, Reason: ReasonOutOfTime, Message: "no time left to send", Err: m.lastErr}})
 	}
 	m.sends++
 	m.tally.BytesStored += int64(m.chunk.Bytes)
 	return m.ask(Step{Op: OpInsert, Chunk: m.chunk, Send: Insert{
 		Lane: m.inv.Lane, Chunk: m.chunk, First: in.Send.Offsets.First(), Last: in.Send.Offsets.Last(),
-		Token: in.Token, Attempt: in.Attempt, NotAfter: m.inv.LastSend, Timeout: m.rules.InsertTimeout,
+		Token: in.Token, Attempt: in.Attempt, NotAfter: m.sendBy, Timeout: m.rules.InsertTimeout,
 	}}, (*Machine).onSent)
 }
 
@@ -594,12 +606,16 @@ func (m *Machine) onSent(a Answer) Step {
 	m.lastErr = a.Err
 	if m.rules.Guarantee == AtMostOnce && m.own {
 		m.giveUp(m.intent.Count, wrap(a.Err, ReasonTarget, "insert"))
+		m.tally.RowsStored -= m.intent.Count
 		return m.letters()
 	}
 	kind := KindOf(a.Err)
 	again := kind == Retryable || kind == InDoubt && (m.rules.Guarantee == AtLeastOnce || m.trusts(a.Now))
 	until := a.Now.Add(backoff(m.sends))
-	if !again || until.After(m.inv.LastSend) {
+	switch {
+	case kind == InDoubt && !again && m.undecidable() == nil:
+		return m.reconcile() // there is time to wait and look
+	case !again || until.After(m.inv.LastSend):
 		return m.failSend(a.Err)
 	}
 	return m.ask(Step{Op: OpWait, Until: until}, (*Machine).onWaited)
@@ -621,7 +637,7 @@ func (m *Machine) onWaited(a Answer) Step {
 // that a send of this invocation may be under way, and whoever read it before
 // can no longer commit.
 func (m *Machine) claim(then func(*Machine, Answer) Step) Step {
-	return m.write(m.entry.extendDeadline(m.landBy()), then)
+	return m.write(m.entry.extendDeadline(m.openWindow()), then)
 }
 
 func backoff(sends int) time.Duration {
@@ -829,7 +845,7 @@ func (m *Machine) onWholeEncoded(a Answer) Step {
 	if step, ok := m.encodedAgain(a, m.intent.Send.Count); !ok {
 		return step
 	}
-	return m.send(a.Now)
+	return m.claim((*Machine).onAnnounced)
 }
 
 // onMissingEncoded announces the next attempt: exactly the missing offsets
@@ -843,7 +859,7 @@ func (m *Machine) onMissingEncoded(a Answer) Step {
 	in.Send = Send{Offsets: offsetsOf(m.records), Count: int64(len(m.records)), Hash: hashRecords(m.records)}
 	in.Token = m.token(in)
 	m.intent = &in
-	e := m.entry.extendDeadline(m.landBy())
+	e := m.entry.extendDeadline(m.openWindow())
 	e.Intent = &in
 	return m.write(e, (*Machine).onAnnounced)
 }
@@ -882,6 +898,7 @@ func (m *Machine) onLetters(a Answer) Step {
 	}
 	if m.rules.Guarantee == AtMostOnce && m.own {
 		m.giveUp(int64(len(m.intent.Letters)), wrap(a.Err, ReasonLetters, "send dead letters"))
+		m.tally.DeadLetters -= int64(len(m.intent.Letters))
 		return m.commit()
 	}
 	return m.fail(wrap(a.Err, ReasonLetters, "send dead letters"))

@@ -16,6 +16,10 @@ type Rules struct {
 	TrustHorizon time.Duration
 	// InsertTimeout bounds one insert, at the server too.
 	InsertTimeout time.Duration
+	// SendWindow is how soon after the ledger's write an insert must be sent;
+	// later it takes another write. A crashed invocation's lane is undecided
+	// for SendWindow + InsertTimeout + ClockMargin.
+	SendWindow time.Duration
 	// ClockMargin is the greatest difference between any two clocks involved.
 	ClockMargin time.Duration
 	// FunctionTimeout is the longest an invocation can live.
@@ -40,6 +44,7 @@ func DefaultRules() Rules {
 		OnRecreate:      RecreateBlock,
 		TrustHorizon:    10 * time.Minute,
 		InsertTimeout:   30 * time.Second,
+		SendWindow:      5 * time.Second,
 		ClockMargin:     2 * time.Second,
 		FunctionTimeout: 2 * time.Minute,
 		ChunkLimit:      Limit{Rows: 500_000, Bytes: 64 << 20},
@@ -64,6 +69,7 @@ func (r Rules) Validate() error {
 	check(r.OnRecreate == RecreateBlock || r.OnRecreate == RecreateNewGeneration,
 		"on_recreate %q: one of %s, %s", r.OnRecreate, RecreateBlock, RecreateNewGeneration)
 	check(r.InsertTimeout >= time.Second, "insert timeout %s: at least 1s", r.InsertTimeout)
+	check(r.SendWindow > 0, "send window %s: more than 0", r.SendWindow)
 	check(r.ClockMargin > 0, "clock margin %s: more than 0", r.ClockMargin)
 	check(r.TrustHorizon >= 0, "trust horizon %s: 0 or more", r.TrustHorizon)
 	check(r.FunctionTimeout > r.InsertTimeout+r.ClockMargin,

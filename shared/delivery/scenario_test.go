@@ -193,9 +193,9 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData, name string, v *inv
 		case "stop":
 			stop = a.Vals[0]
 		case "fault":
-			for _, f := range a.Vals {
-				at, how, ok := strings.Cut(f, ":")
-				require.True(t, ok, d.Pos)
+			for f := range strings.SplitSeq(strings.Join(a.Vals, ","), ",") {
+				at, how, _ := strings.Cut(f, ":")
+				require.Contains(t, []string{lost, dropped, refused, flying, half, hole}, how, d.Pos)
 				faults[at] = how
 			}
 		}
