@@ -1,0 +1,93 @@
+package dynamodb_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"oncehouse/infra/local/dynamodb"
+	"oncehouse/shared/delivery"
+	"oncehouse/shared/kafka"
+	"oncehouse/shared/ledger/dynamo"
+)
+
+const table = "ledger"
+
+func TestEntriesSurviveKill(t *testing.T) {
+	server, err := dynamodb.Start(t.Context(), dynamodb.Options{Table: table, Data: filepath.Join(t.TempDir(), "data")})
+	require.NoError(t, err)
+	t.Cleanup(func() { server.Stop() })
+	l := dynamo.New(server.Config(), table)
+	endpoint := server.Endpoint()
+	for round := range int64(3) {
+		want := entryAt(round + 1)
+		require.NoError(t, l.Write(t.Context(), lane(1), want))
+		server.Kill()
+		require.NoError(t, server.Restart(t.Context()))
+		require.Equal(t, endpoint, server.Endpoint())
+		got, err := l.Load(t.Context(), lane(1))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
+func TestInMemoryServerIsEmptyAfterRestart(t *testing.T) {
+	server, err := dynamodb.Start(t.Context(), dynamodb.Options{Table: table})
+	require.NoError(t, err)
+	t.Cleanup(func() { server.Stop() })
+	l := dynamo.New(server.Config(), table)
+	require.NoError(t, l.Write(t.Context(), lane(1), entryAt(1)))
+	server.Stop()
+	<-server.Dead()
+	require.NoError(t, server.Restart(t.Context()))
+	got, err := l.Load(t.Context(), lane(1))
+	require.NoError(t, err)
+	require.Zero(t, got)
+}
+
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	_, err := dynamodb.Start(t.Context(), dynamodb.Options{Root: t.TempDir()})
+	require.EqualError(t, err, "start dynalite: the npm package is not installed: run make setup")
+	t.Setenv("PATH", t.TempDir())
+	_, err = dynamodb.Start(t.Context(), dynamodb.Options{})
+	require.EqualError(t, err, "start dynalite: Node.js is not installed: install version 20 or later")
+}
+
+// BenchmarkWrite is the time of one conditional write and of one read.
+func BenchmarkWrite(b *testing.B) {
+	for _, data := range []string{"memory", "disk"} {
+		options := dynamodb.Options{Table: table}
+		if data == "disk" {
+			options.Data = filepath.Join(b.TempDir(), "data")
+		}
+		server, err := dynamodb.Start(b.Context(), options)
+		require.NoError(b, err)
+		b.Cleanup(func() { server.Stop() })
+		l := dynamo.New(server.Config(), table)
+		n := int32(0)
+		b.Run(fmt.Sprintf("write/%s", data), func(b *testing.B) {
+			n++
+			version := int64(0)
+			for b.Loop() {
+				version++
+				require.NoError(b, l.Write(b.Context(), lane(n), entryAt(version)))
+			}
+		})
+		b.Run(fmt.Sprintf("load/%s", data), func(b *testing.B) {
+			for b.Loop() {
+				_, err := l.Load(b.Context(), lane(1))
+				require.NoError(b, err)
+			}
+		})
+	}
+}
+
+func lane(partition int32) delivery.Lane {
+	return delivery.Lane{Pipeline: "clicks", Cluster: "main", TopicPartition: kafka.TopicPartition{Topic: "clicks", Partition: partition}}
+}
+
+func entryAt(version int64) delivery.Entry {
+	return delivery.Entry{Generation: 1, Guarantee: delivery.ExactlyOnce, Next: version * 10, Version: version, Writer: "w"}
+}
