@@ -1,0 +1,69 @@
+package metrics
+
+// Name is the name of a metric. Alarms and dashboards use these constants, so a
+// metric that is renamed here is renamed there.
+type Name string
+
+// What an invocation did with its records. All are sums over its lanes.
+const (
+	RecordsReceived             Name = "RecordsReceived"             // in the event
+	RowsStored                  Name = "RowsStored"                  // rows whose chunk was committed
+	RowsLost                    Name = "RowsLost"                    // given up, under at-most-once only
+	DuplicatesSuppressed        Name = "DuplicatesSuppressed"        // settled by an earlier delivery
+	AbortedDuplicatesSuppressed Name = "AbortedDuplicatesSuppressed" // repeats of aborted outbox attempts
+	ForeignPositions            Name = "ForeignPositions"            // outbox positions of somebody's copy
+	DeadLetters                 Name = "DeadLetters"                 // records that did not fit
+	Tombstones                  Name = "Tombstones"                  // passed over by policy
+	UnknownFields               Name = "UnknownFields"               // fields that no column takes
+	BatchBytes                  Name = "BatchBytes"                  // encoded bytes of the chunks sent
+)
+
+// How it went. All are sums over an invocation's lanes.
+const (
+	Replays          Name = "Replays"          // intents finished by sending again under the token
+	Probes           Name = "Probes"           // intents finished by looking into the table
+	LanesBlocked     Name = "LanesBlocked"     // lanes that failed, for whatever reason
+	InDoubt          Name = "InDoubt"          // of those: it may have been applied
+	Fenced           Name = "Fenced"           // of those: another invocation owns the lane
+	OffsetRegression Name = "OffsetRegression" // of those: the topic was recreated
+	NeedsPerson      Name = "NeedsPerson"      // of those: trying again does not help
+	ColdStart        Name = "ColdStart"        // 1 for the first invocation of an environment
+)
+
+// Where the time went: one value per lane, so that CloudWatch has percentiles.
+const (
+	InsertTime Name = "InsertTime" // in inserts
+	LedgerTime Name = "LedgerTime" // in reads and writes of the ledger
+	EventLag   Name = "EventLag"   // end of the invocation minus the oldest timestamp of the batch
+)
+
+// Unit is one of CloudWatch's units.
+type Unit string
+
+// The units in use.
+const (
+	Count        Unit = "Count"
+	Bytes        Unit = "Bytes"
+	Milliseconds Unit = "Milliseconds"
+)
+
+// Unit is the unit of the metric.
+func (n Name) Unit() Unit {
+	switch n {
+	case BatchBytes:
+		return Bytes
+	case InsertTime, LedgerTime, EventLag:
+		return Milliseconds
+	}
+	return Count
+}
+
+// All are the metrics that a sink emits, in the order of an EMF line.
+func All() []Name {
+	return []Name{
+		RecordsReceived, RowsStored, RowsLost, DuplicatesSuppressed, AbortedDuplicatesSuppressed, ForeignPositions,
+		DeadLetters, Tombstones, UnknownFields, BatchBytes,
+		Replays, Probes, LanesBlocked, InDoubt, Fenced, OffsetRegression, NeedsPerson, ColdStart,
+		InsertTime, LedgerTime, EventLag,
+	}
+}
