@@ -136,6 +136,22 @@ func fits(value []byte) error {
 	return nil
 }
 
+var column = regexp.MustCompile(`(?m)^    (\w+) +[A-Z]`)
+
+// TestTableHasAColumnPerField, and those of the record's coordinates.
+func TestTableHasAColumnPerField(t *testing.T) {
+	ddl, err := os.ReadFile("clicks.sql")
+	require.NoError(t, err)
+	columns := []string{}
+	for _, match := range column.FindAllStringSubmatch(string(ddl), -1) {
+		columns = append(columns, match[1])
+	}
+	var value map[string]any
+	require.NoError(t, json.Unmarshal(stream.Value(nil, good(1)[0]), &value))
+	fields := slices.Collect(maps.Keys(value))
+	require.ElementsMatch(t, append(fields, "_topic", "_partition", "_offset", "_timestamp", "_key"), columns)
+}
+
 // TestSamplesShowWhatTheirNamesSay looks at what lanes and offsets do not tell.
 func TestSamplesShowWhatTheirNamesSay(t *testing.T) {
 	records := func(file string) []kafka.Record {

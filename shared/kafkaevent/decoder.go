@@ -270,7 +270,7 @@ func (d *Decoder) decodePartition(tp kafka.TopicPartition) error {
 	more, err := d.open(']')
 	for last := int64(-1); more && err == nil; {
 		index := len(d.records) - first
-		at := d.valueAt()
+		at := d.pos
 		d.records = append(d.records, kafka.Record{})
 		record := &d.records[len(d.records)-1]
 		if err = d.decodeRecord(tp, record); err != nil {

@@ -32,7 +32,7 @@ var written = [unknown]string{
 
 // decodeRecord reads one record object into a zero record.
 func (d *Decoder) decodeRecord(tp kafka.TopicPartition, record *kafka.Record) error {
-	start := d.valueAt()
+	start := d.pos
 	if d.peek() != '{' {
 		return d.refuse(start, "a record is not an object")
 	}
@@ -125,6 +125,12 @@ func (d *Decoder) decodeField(f field, tp kafka.TopicPartition, record *kafka.Re
 
 func (d *Decoder) checkTopic(tp kafka.TopicPartition) error {
 	at := d.valueAt()
+	end := at + 1 + len(tp.Topic)
+	// As Lambda writes it: the topic of the array's name, without escapes.
+	if end < len(d.data) && d.data[at] == '"' && d.data[end] == '"' && string(d.data[at+1:end]) == tp.Topic {
+		d.pos = end + 1
+		return nil
+	}
 	name, null, err := d.text()
 	if err != nil {
 		return err
@@ -268,7 +274,7 @@ func (d *Decoder) decodeNumbers() ([]byte, error) {
 	start := d.used
 	more, err := d.open(']')
 	for more && err == nil {
-		at := d.valueAt()
+		at := d.pos
 		var n int64
 		if n, err = d.integer(); err != nil {
 			return nil, err

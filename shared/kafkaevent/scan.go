@@ -64,6 +64,10 @@ func (s *scanner) open(closing byte) (bool, error) {
 // more passes the comma or the closing bracket behind an element and says
 // whether there is another element.
 func (s *scanner) more(closing byte) (bool, error) {
+	if i := s.pos; i+1 < len(s.data) && s.data[i] == ',' && s.data[i+1] > ' ' {
+		s.pos++ // as Lambda writes it: no white space
+		return true, nil
+	}
 	switch c := s.peek(); c {
 	case ',':
 		s.pos++
