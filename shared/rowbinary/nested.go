@@ -101,7 +101,7 @@ func (w *Writer) tableRow(o *object, l *lookup, row, i int) int {
 			return -1
 		}
 		if to.kind == toUnknown {
-			i = w.unknownField(false, key, value)
+			i = w.unknownField(false, addressed{key: key}, value)
 		} else {
 			i = w.skip(value, 0)
 			place := &w.cells[row+to.place]

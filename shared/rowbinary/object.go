@@ -78,7 +78,7 @@ func (w *Writer) fields(f *frame, l *lookup, dst []byte, i int) ([]byte, int) {
 			last = to.index + 1
 			dst, i = w.member(f, to.index, dst, value)
 		} else {
-			dst, i = w.elsewhere(f, l, to, key, dst, value)
+			dst, i = w.elsewhere(f, l, addressed{to, key, span{i, behind}}, dst, value)
 		}
 		if i < 0 {
 			return dst, -1
@@ -217,9 +217,16 @@ func (w *Writer) standIn(f *frame, m int) []byte {
 	return nil
 }
 
+// addressed is a key and what it addresses.
+type addressed struct {
+	to     target
+	key    keyRef
+	quoted span // where it stands in src, quotes included
+}
+
 // elsewhere takes the value of a key that is not one member's.
-func (w *Writer) elsewhere(f *frame, l *lookup, to target, key keyRef, dst []byte, i int) ([]byte, int) {
-	switch to.kind {
+func (w *Writer) elsewhere(f *frame, l *lookup, key addressed, dst []byte, i int) ([]byte, int) {
+	switch to := key.to; to.kind {
 	case toGroup:
 		g := &f.o.groups[to.index]
 		if w.slots[g.slot].end != 0 {
@@ -256,7 +263,8 @@ func (w *Writer) occupy(slot int, at span) {
 
 // unknownField takes a field that no column takes. Only those at the top can be
 // collected: one inside an array would lose its place.
-func (w *Writer) unknownField(top bool, key keyRef, i int) int {
+func (w *Writer) unknownField(top bool, field addressed, i int) int {
+	key := field.key
 	w.unknown++
 	w.remember(key)
 	e := w.encoder
@@ -270,15 +278,9 @@ func (w *Writer) unknownField(top bool, key keyRef, i int) int {
 		return -1
 	}
 	if e.unknown == UnknownCollect {
-		w.extra = append(w.extra, field{w.quotedKey(key), span{start, i}})
+		w.extra = append(w.extra, unknownField{field.quoted, span{start, i}})
 	}
 	return i
-}
-
-// quotedKey is where a key stands in src, quotes included. Collected keys are
-// read again there, escapes and all.
-func (w *Writer) quotedKey(k keyRef) span {
-	return span{k.start - 1, k.stop + 1}
 }
 
 // atIndex says that the refusal lies below an index of its path.

@@ -371,10 +371,9 @@ func (w *Writer) skipObject(i, depth int) int {
 // keyRef is a key of an object that is being read: src[at:end], or
 // names[at:end] where it had escapes.
 type keyRef struct {
-	at, end     int
-	start, stop int // in src, escapes and all
-	unescaped   bool
-	hash        uint64
+	at, end   int32 // a record is far below 2 GiB
+	unescaped bool
+	hash      uint32
 }
 
 // key reads the key whose quote is at i, and returns it and the index behind its
@@ -387,11 +386,11 @@ func (w *Writer) key(i int) (keyRef, int) {
 	if end < 0 {
 		return keyRef{}, -1
 	}
-	k := keyRef{at: i + 1, end: end, start: i + 1, stop: end}
+	k := keyRef{at: int32(i + 1), end: int32(end)}
 	if !plain {
-		k.at, k.unescaped = len(w.names), true
+		k.at, k.unescaped = int32(len(w.names)), true
 		w.names = appendUnescaped(w.names, w.src[i+1:end])
-		k.end = len(w.names)
+		k.end = int32(len(w.names))
 	}
 	return k, end + 1
 }
@@ -406,7 +405,7 @@ func (w *Writer) keyText(k keyRef) []byte {
 // remember keeps a key until distinct is asked about its object.
 func (w *Writer) remember(k keyRef) {
 	text := w.keyText(k)
-	k.hash = maphash.Bytes(w.seed, text)
+	k.hash = uint32(maphash.Bytes(w.seed, text))
 	if w.strict && !w.dots {
 		for _, c := range text {
 			if c == '.' {

@@ -20,16 +20,16 @@ type Writer struct {
 	// bad is the refusal of the record, once a function has returned -1.
 	bad Refusal
 
-	spans  []span   // where the members of the open objects are encoded, in dst
-	cells  []span   // where the values of a Nested stand, in src
-	slots  []span   // where the values of keys with dots stand, in src
-	used   []int    // the slots in use
-	extra  []field  // unknown fields to collect
-	keys   []keyRef // keys of the open objects, to tell doubles
-	names  []byte   // keys without their escapes
-	plain  []byte   // a string without its escapes
-	pieces []byte   // a row on its way into the columns' order
-	follow []uint16 // which member's key came behind which, last time
+	spans  []span         // where the members of the open objects are encoded, in dst
+	cells  []span         // where the values of a Nested stand, in src
+	slots  []span         // where the values of keys with dots stand, in src
+	used   []int          // the slots in use
+	extra  []unknownField // unknown fields to collect
+	keys   []keyRef       // keys of the open objects, to tell doubles
+	names  []byte         // keys without their escapes
+	plain  []byte         // a string without its escapes
+	pieces []byte         // a row on its way into the columns' order
+	follow []uint16       // which member's key came behind which, last time
 	zones  zoneSpan
 	seed   maphash.Seed
 
@@ -45,8 +45,9 @@ const (
 
 type span struct{ start, end int }
 
-// field is an unknown field: src[key.start:key.end] with its quotes, and value.
-type field struct{ key, value span }
+// unknownField says where an unknown field stands in src: the key with its
+// quotes, and the value.
+type unknownField struct{ key, value span }
 
 // NewWriter returns the memory that one goroutine encodes with.
 func (e *Encoder) NewWriter() *Writer {
