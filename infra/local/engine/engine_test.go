@@ -102,14 +102,13 @@ func roundTrip(t *testing.T, conn clickhouse.Conn) {
 		var at time.Time
 		require.NoError(t, rows.Scan(&a, &s, &l, &m, &at))
 		if s == nil {
-			got = append(got, fmt.Sprint(a, " NULL ", l, m, at.Format(time.RFC3339Nano)))
-			continue
+			s = new("NULL")
 		}
-		got = append(got, fmt.Sprint(a, *s, l, m, at.Format(time.RFC3339Nano)))
+		got = append(got, fmt.Sprintf("%d %q %s %v %s", a, *s, l, m, at.Format(time.RFC3339Nano)))
 	}
 	require.NoError(t, rows.Err())
 	require.NoError(t, rows.Close())
-	require.Equal(t, []string{"1000 \n; a1000 map[] 2026-01-02T03:04:05.678Z", "999 NULL a999map[k:231]2026-01-02T03:04:05.678Z"}, normal(got))
+	require.Equal(t, []string{`1000 "\n;" a1000 map[] 2026-01-02T03:04:05.678Z`, `999 "NULL" a999 map[k:231] 2026-01-02T03:04:05.678Z`}, got)
 
 	ex := (*clickhouse.Exception)(nil)
 	require.ErrorAs(t, conn.Exec(ctx, "SELECT * FROM missing"), &ex)
@@ -118,14 +117,6 @@ func roundTrip(t *testing.T, conn clickhouse.Conn) {
 	_, err = conn.Query(ctx, "SELECT missing")
 	require.ErrorAs(t, err, &ex)
 	require.Equal(t, int32(47), ex.Code)
-}
-
-// normal puts a blank where fmt.Sprint leaves it out between strings.
-func normal(rows []string) []string {
-	for i := range rows {
-		rows[i] = strings.Replace(rows[i], "1000\n;a1000map[]", "1000 \n; a1000 map[] ", 1)
-	}
-	return rows
 }
 
 func TestTokenDeduplicates(t *testing.T) {
@@ -210,6 +201,7 @@ func TestKillAndRestart(t *testing.T) {
 	}
 	srv.Kill()
 	<-srv.Dead()
+	require.FileExists(t, filepath.Join(srv.Data(), "status"), "the engine was closed, not killed")
 	require.ErrorContains(t, srv.Err(), "signal: killed")
 	_, err := send(t, srv, http.MethodGet, nil, nil, "query=SELECT 1")
 	require.Error(t, err)
@@ -234,6 +226,7 @@ func TestStop(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.release(t).status)
 	<-srv.Dead()
 	require.NoError(t, srv.Err())
+	require.NoFileExists(t, filepath.Join(srv.Data(), "status"), "the engine was not closed")
 	srv.Restart(t)
 	require.Equal(t, "200000\n", ok(t, srv, "SELECT count() FROM held"))
 }

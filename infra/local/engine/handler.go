@@ -314,7 +314,7 @@ func check(conn *chdb.Conn, req *request, sql []byte, st statement) error {
 	class := chdb.Mutating
 	if !st.insert {
 		var err error
-		if class, _, err = conn.Classify(sql); err != nil {
+		if class, err = conn.Classify(sql); err != nil {
 			return err
 		}
 	}

@@ -104,14 +104,16 @@ func (s *sessions) drop(key string, found *session) {
 	found.conn.Close()
 }
 
-// close ends all sessions; no request may be running.
+// close ends all sessions but those whose request is still running: its
+// connection cannot be closed under it.
 func (s *sessions) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, found := range s.byID {
-		if found.expiry != nil {
-			found.expiry.Stop()
+		if found.busy {
+			continue
 		}
+		found.expiry.Stop()
 		s.drop(key, found)
 	}
 }

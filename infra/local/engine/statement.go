@@ -188,7 +188,12 @@ func (st *statement) scanInsert(l *lexer) {
 			*st = statement{insert: true, head: t.start, data: t.end, format: "Values"}
 			return
 		case strings.EqualFold(s, "FORMAT"):
+			mark := l.pos
 			name := l.next()
+			if name.kind != word {
+				l.pos = mark
+				continue
+			}
 			*st = statement{insert: true, head: t.start, data: name.end, format: text(l.sql, name)}
 			st.skipToData(l.sql)
 			return

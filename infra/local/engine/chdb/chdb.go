@@ -33,7 +33,6 @@ type Library struct {
 	version    func() unsafe.Pointer
 	connect    func(argc int32, argv unsafe.Pointer) unsafe.Pointer
 	closeConn  func(conn unsafe.Pointer)
-	shutdown   func() int32
 
 	query    func(conn, sql unsafe.Pointer, sqlLen uintptr, format unsafe.Pointer, formatLen uintptr, names, nameLens, values, valueLens unsafe.Pointer, count uintptr) unsafe.Pointer
 	classify func(conn, sql unsafe.Pointer, sqlLen uintptr, database unsafe.Pointer, databaseLen uintptr, out unsafe.Pointer) int32
@@ -62,7 +61,6 @@ func Load(path string) (*Library, error) {
 		"chdb_version":                     &lib.version,
 		"chdb_connect":                     &lib.connect,
 		"chdb_close_conn":                  &lib.closeConn,
-		"chdb_shutdown":                    &lib.shutdown,
 		"chdb_query_with_params_n":         &lib.query,
 		"chdb_classify_query_n":            &lib.classify,
 		"chdb_result_buffer":               &lib.resultBuffer,
@@ -93,15 +91,6 @@ func Load(path string) (*Library, error) {
 
 // Version is the library's own version, e.g. "26.7.3".
 func (l *Library) Version() string { return goString(l.version()) }
-
-// Shutdown joins the engine's threads. Every connection must be closed; the
-// library cannot be used again in this process.
-func (l *Library) Shutdown() error {
-	if l.shutdown() != 0 {
-		return errors.New("shut the engine down: connections are open or a thread would not end")
-	}
-	return nil
-}
 
 // Connect opens a connection. Options have the form "--name=value":
 // "--path=<directory>" and "--config-file=<file>" matter to the first

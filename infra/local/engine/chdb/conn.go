@@ -90,17 +90,19 @@ const (
 	Unknown                     // it does not parse
 )
 
-// Classify parses sql without running it. It returns the class and the number
-// of statements (0 when it does not parse).
-func (c *Conn) Classify(sql []byte) (Class, int, error) {
-	out := struct{ size, statements, flags, class uint32 }{size: 16}
+// analysis is chdb_query_analysis_v1.
+type analysis struct{ size, statements, flags, class uint32 }
+
+// Classify parses sql without running it; Unknown when it does not parse.
+func (c *Conn) Classify(sql []byte) (Class, error) {
 	var pins runtime.Pinner
 	defer pins.Unpin()
-	pins.Pin(&out)
-	if c.lib.classify(c.pointer(), pin(&pins, sql), uintptr(len(sql)), nil, 0, unsafe.Pointer(&out)) != 0 {
-		return Unknown, 0, errors.New("classify the statement: the connection is closed")
+	out := &analysis{size: uint32(unsafe.Sizeof(analysis{}))}
+	pins.Pin(out)
+	if c.lib.classify(c.pointer(), pin(&pins, sql), uintptr(len(sql)), nil, 0, unsafe.Pointer(out)) != 0 {
+		return Unknown, errors.New("classify the statement: the connection is closed")
 	}
-	return Class(out.class), int(out.statements), nil
+	return Class(out.class), nil
 }
 
 // insertBuffer is how much of the data the library gets at once.
