@@ -262,7 +262,7 @@ func TestSlicesDoNotReachIntoEachOther(t *testing.T) {
 // TestBase64OfEveryLength: each way through decodeBase64, each byte at each
 // place that is no digit.
 func TestBase64OfEveryLength(t *testing.T) {
-	for n := range 40 {
+	for n := range 26 { // the fast loop, once, with every tail
 		plain := make([]byte, n)
 		for i := range plain {
 			plain[i] = byte(i*37 + n)
@@ -300,8 +300,9 @@ func TestPlainStopsAtEveryStop(t *testing.T) {
 			if c < 0x20 || c == '"' || c == '\\' {
 				want = at
 			}
-			require.Equal(t, want, plain(text), "%q", text)
-			require.Equal(t, min(want, at+1), plain(text[:at+1]), "%q", text)
+			if got, cut := plain(text), plain(text[:at+1]); got != want || cut != min(want, at+1) {
+				require.Fail(t, "stopped elsewhere", "%q: %d, %d", text, got, cut)
+			}
 		}
 	}
 }

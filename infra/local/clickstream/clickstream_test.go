@@ -20,7 +20,7 @@ import (
 func TestValueSaysWhatClickSays(t *testing.T) {
 	for _, size := range []int{0, 300, 301, 599, 600, 777, 1600, 5000} {
 		g := clickstream.Generator{Seed: 7, Size: size}
-		for i := range int64(3000) {
+		for i := range int64(500) {
 			value := g.Value(nil, i)
 			require.Len(t, value, max(size, clickstream.MinSize), "record %d", i)
 			var v struct {
@@ -62,7 +62,7 @@ func TestValueSaysWhatClickSays(t *testing.T) {
 func TestSizeIsExact(t *testing.T) {
 	g := clickstream.Generator{Seed: 5, Size: clickstream.MinSize}
 	var value []byte
-	for i := range int64(100_000) {
+	for i := range int64(30_000) {
 		if value = g.Value(value[:0], i); len(value) != clickstream.MinSize {
 			require.Len(t, value, clickstream.MinSize, "record %d: %s", i, value)
 		}
@@ -88,7 +88,7 @@ func TestIndexDeterminesEverything(t *testing.T) {
 func TestKindIsWhatTheValueIs(t *testing.T) {
 	g := clickstream.Generator{Seed: 3, PoisonEvery: 4, TombstoneEvery: 10}
 	count := map[clickstream.Kind]int{}
-	for i := range int64(20_000) {
+	for i := range int64(6000) {
 		kind := g.Kind(i)
 		count[kind]++
 		r := g.Record(i)
@@ -127,8 +127,8 @@ func TestKindIsWhatTheValueIs(t *testing.T) {
 		require.Positive(t, count[kind], "%s", kind)
 		require.Equal(t, kind != clickstream.Good && kind != clickstream.Tombstone, kind.Poison())
 	}
-	require.InDelta(t, 2000, count[clickstream.Tombstone], 200)
-	require.InDelta(t, 20_000*0.9*0.75, count[clickstream.Good], 500)
+	require.InDelta(t, 600, count[clickstream.Tombstone], 100)
+	require.InDelta(t, 6000*0.9*0.75, count[clickstream.Good], 250)
 	require.Equal(t, "kind 99", clickstream.Kind(99).String())
 }
 
