@@ -155,12 +155,13 @@ func TestEveryPrefixIsRefused(t *testing.T) {
 	var d Decoder
 	for _, sample := range sampleEvents(t) {
 		sample = bytes.TrimSpace(sample)
-		if _, err := d.Decode(sample); err != nil {
-			continue
+		if _, err := d.Decode(sample); err != nil || len(sample) > 4000 {
+			continue // the long ones have nothing that the short ones have not
 		}
 		for n := range sample {
-			_, err := d.Decode(sample[:n:n])
-			require.ErrorContains(t, err, "the event is cut short", "%s", sample[:n])
+			if _, err := d.Decode(sample[:n:n]); err == nil || !strings.Contains(err.Error(), "the event is cut short") {
+				require.Fail(t, "not cut short", "%v: %s", err, sample[:n])
+			}
 		}
 	}
 }
@@ -194,7 +195,7 @@ func TestWarmDecodeAllocatesNothing(t *testing.T) {
 func TestColdDecodeAllocatesByEventNotByRecord(t *testing.T) {
 	g := clickstream.Generator{Seed: 4}
 	payload := clickstream.Mapping{SourceARN: "arn", BootstrapServers: "b:9092"}.Payload(nil,
-		g.Batch(kafka.TopicPartition{Topic: "clicks"}, 0, 0, 5000))
+		g.Batch(kafka.TopicPartition{Topic: "clicks"}, 0, 0, 1500))
 	allocations := testing.AllocsPerRun(3, func() {
 		if _, err := new(Decoder).Decode(payload); err != nil {
 			panic(err)
