@@ -7,28 +7,29 @@ import (
 )
 
 func TestScan(t *testing.T) {
-	type want struct{ head, format, data string }
-	for sql, w := range map[string]want{
-		"INSERT INTO t VALUES (1)":                            {"INSERT INTO t ", "Values", " (1)"},
-		"insert into t(a, b)values(1)":                        {"insert into t(a, b)", "Values", "(1)"},
-		"INSERT INTO t FORMAT TSV\n\n1\n":                     {"INSERT INTO t ", "TSV", "\n1\n"},
-		"INSERT INTO t FORMAT TSV \t\r\n1":                    {"INSERT INTO t ", "TSV", "1"},
-		"INSERT INTO t FORMAT TSV 1":                          {"INSERT INTO t ", "TSV", "1"},
-		"INSERT INTO t FORMAT RowBinary\n":                    {"INSERT INTO t ", "RowBinary", ""},
-		"INSERT INTO values VALUES (1)":                       {"INSERT INTO values ", "Values", " (1)"},
-		"INSERT INTO format.format FORMAT TSV\n1":             {"INSERT INTO format.format ", "TSV", "1"},
-		"INSERT INTO `a ``FORMAT x` FORMAT TSV\n1":            {"INSERT INTO `a ``FORMAT x` ", "TSV", "1"},
-		"INSERT INTO t (`VALUES`, \"FORMAT\") FORMAT TSV\n":   {"INSERT INTO t (`VALUES`, \"FORMAT\") ", "TSV", ""},
-		"INSERT INTO t (values) FORMAT TSV\n":                 {"INSERT INTO t (values) ", "TSV", ""},
-		"INSERT INTO t /* VALUES */ -- FORMAT\n FORMAT TSV\n": {"INSERT INTO t /* VALUES */ -- FORMAT\n ", "TSV", ""},
-		"INSERT INTO FUNCTION file('x;') FORMAT TSV\n1;2":     {"INSERT INTO FUNCTION file('x;') ", "TSV", "1;2"},
-		"INSERT INTO t SETTINGS a = 'FORMAT' FORMAT TSV\n":    {"INSERT INTO t SETTINGS a = 'FORMAT' ", "TSV", ""},
+	type parts struct{ head, format, data string }
+	for sql, want := range map[string]parts{
+		"INSERT INTO t VALUES (1)":                             {"INSERT INTO t ", "Values", " (1)"},
+		"insert into t(a, b)values(1)":                         {"insert into t(a, b)", "Values", "(1)"},
+		"INSERT INTO t FORMAT TSV\n\n1\n":                      {"INSERT INTO t ", "TSV", "\n1\n"},
+		"INSERT INTO t FORMAT TSV \t\r\n1":                     {"INSERT INTO t ", "TSV", "1"},
+		"INSERT INTO t FORMAT TSV 1":                           {"INSERT INTO t ", "TSV", "1"},
+		"INSERT INTO t FORMAT RowBinary\n":                     {"INSERT INTO t ", "RowBinary", ""},
+		"INSERT INTO values VALUES (1)":                        {"INSERT INTO values ", "Values", " (1)"},
+		"INSERT INTO format.format FORMAT TSV\n1":              {"INSERT INTO format.format ", "TSV", "1"},
+		"INSERT INTO `a ``FORMAT x` FORMAT TSV\n1":             {"INSERT INTO `a ``FORMAT x` ", "TSV", "1"},
+		"INSERT INTO t (`VALUES`, \"FORMAT\") FORMAT TSV\n":    {"INSERT INTO t (`VALUES`, \"FORMAT\") ", "TSV", ""},
+		"INSERT INTO t (values) FORMAT TSV\n":                  {"INSERT INTO t (values) ", "TSV", ""},
+		"INSERT INTO t /* VALUES */ -- FORMAT x\nFORMAT TSV\n": {"INSERT INTO t /* VALUES */ -- FORMAT x\n", "TSV", ""},
+		"INSERT INTO FUNCTION file('x;') FORMAT TSV\n1;2":      {"INSERT INTO FUNCTION file('x;') ", "TSV", "1;2"},
+		"INSERT INTO t SETTINGS a = 'FORMAT' FORMAT TSV\n":     {"INSERT INTO t SETTINGS a = 'FORMAT' ", "TSV", ""},
 	} {
 		st := scan([]byte(sql))
 		require.True(t, st.insert, sql)
-		require.Equal(t, w, want{sql[:st.head], st.format, sql[st.data:]}, sql)
+		got := parts{sql[:st.head], st.format, sql[st.data:]}
+		require.Equal(t, want, got, sql)
 	}
-	for sql, w := range map[string]statement{
+	for sql, want := range map[string]statement{
 		"":                   {empty: true},
 		" /* x */ -- y":      {empty: true},
 		"SELECT 1":           {},
@@ -47,7 +48,7 @@ func TestScan(t *testing.T) {
 		"INSERT INTO t; SELECT 1":                                    {multiple: true},
 		"SELECT 1 AS insert":                                         {},
 	} {
-		require.Equal(t, w, scan([]byte(sql)), sql)
+		require.Equal(t, want, scan([]byte(sql)), sql)
 	}
 	require.True(t, scan([]byte("INSERT INTO t FORMAT TSV; 1")).excess)
 }

@@ -16,7 +16,9 @@
 //
 // The C functions are those of chdb.h of chdb-core 26.7; an older library lacks
 // some of them and is refused.
-package chdb //nolint:gosec // calling a C library is made of unsafe pointers
+//
+//nolint:gosec // calling a C library is made of unsafe pointers
+package chdb
 
 import (
 	"errors"

@@ -1,4 +1,5 @@
-package chdb //nolint:gosec // calling a C library is made of unsafe pointers
+//nolint:gosec // calling a C library is made of unsafe pointers
+package chdb
 
 import (
 	"errors"
