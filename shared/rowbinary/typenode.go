@@ -20,26 +20,41 @@ type typeCompiler struct {
 }
 
 var (
-	errUnsupported = errors.New("type not supported; give the column a DEFAULT and no key, or another type")
+	errUnsupported = errors.New("type not supported; make the column MATERIALIZED, or change its type")
 	errRawColumn   = errors.New("only a String column can take the JSON text of any value")
-	errArguments   = errors.New("these arguments are not known for the type")
+	errArguments   = errors.New("these arguments of the type are not known")
 )
 
-// compile reads a type's text.
+// typeError is what is wrong with a type, or with one inside it.
+type typeError struct {
+	text string
+	err  error
+}
+
+func (e *typeError) Error() string { return e.text + ": " + e.err.Error() }
+
+func (e *typeError) Unwrap() error { return e.err }
+
+// compile reads a type's text. Its error names the type only where that is not
+// the whole text.
 func (c *typeCompiler) compile(text string) (*node, error) {
 	t, err := parseType(text)
 	if err != nil {
 		return nil, err
 	}
-	return c.node(t)
+	n, err := c.node(t)
+	if inner := (*typeError)(nil); errors.As(err, &inner) && inner.text == t.text {
+		return nil, inner.err
+	}
+	return n, err
 }
 
 func (c *typeCompiler) node(t *typeExpr) (*node, error) {
 	n, err := c.build(t)
+	if inner := (*typeError)(nil); err != nil && !errors.As(err, &inner) {
+		err = &typeError{t.text, err}
+	}
 	if err != nil {
-		if t.name != "" && !strings.Contains(err.Error(), t.text) {
-			err = fmt.Errorf("%s: %w", t.text, err)
-		}
 		return nil, err
 	}
 	if n.typ == "" {
@@ -320,7 +335,7 @@ func (c *typeCompiler) composite(t *typeExpr) (*node, error) {
 			return nil, err
 		}
 		if n.key.op >= opArray || n.key.nullable {
-			return nil, errors.New("a key of this type cannot be written as a JSON key")
+			return nil, errors.New("a key of this type is not a JSON key; use String keys")
 		}
 		n.elem, err = c.node(t.args[1].typ)
 	case "Nested":

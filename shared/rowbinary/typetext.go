@@ -53,9 +53,6 @@ type typeParser struct {
 }
 
 func (p *typeParser) typ(depth int) (*typeExpr, error) {
-	if depth > maxTypeDepth {
-		return nil, errTypeDepth
-	}
 	p.space()
 	start := p.pos
 	name, _, err := p.identifier()
@@ -67,6 +64,9 @@ func (p *typeParser) typ(depth int) (*typeExpr, error) {
 
 // rest reads the arguments of the type whose name was just read.
 func (p *typeParser) rest(name string, start, depth int) (*typeExpr, error) {
+	if depth > maxTypeDepth {
+		return nil, errTypeDepth
+	}
 	t := &typeExpr{name: name}
 	if p.take('(') && !p.take(')') {
 		for {
