@@ -27,6 +27,7 @@ const (
 	Fenced           Name = "Fenced"           // of those: another invocation owns the lane
 	OffsetRegression Name = "OffsetRegression" // of those: the topic was recreated
 	NeedsPerson      Name = "NeedsPerson"      // of those: trying again does not help
+	EventsRefused    Name = "EventsRefused"    // events that are not Kafka's, or of another topic
 	ColdStart        Name = "ColdStart"        // 1 for the first invocation of an environment
 )
 
@@ -63,7 +64,7 @@ func All() []Name {
 	return []Name{
 		RecordsReceived, RowsStored, RowsLost, DuplicatesSuppressed, AbortedDuplicatesSuppressed, ForeignPositions,
 		DeadLetters, Tombstones, UnknownFields, BatchBytes,
-		Replays, Probes, LanesBlocked, InDoubt, Fenced, OffsetRegression, NeedsPerson, ColdStart,
+		Replays, Probes, LanesBlocked, InDoubt, Fenced, OffsetRegression, NeedsPerson, EventsRefused, ColdStart,
 		InsertTime, LedgerTime, EventLag,
 	}
 }

@@ -54,7 +54,7 @@ func (s *Setting) allowed(t reflect.Type) string {
 	if s.match.says != "" {
 		return s.match.says
 	}
-	kind := ""
+	var kind string
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		kind = "a duration such as 1m30s"
