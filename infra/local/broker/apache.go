@@ -127,6 +127,9 @@ func (b *ApacheBroker) settings(controllerPort int) string {
 		"log.dirs=" + b.logDir(),
 		"auto.create.topics.enable=false",
 		"group.initial.rebalance.delay.ms=0",
+		// After a kill the node comes back when its old session is over.
+		"broker.session.timeout.ms=4000",
+		"broker.heartbeat.interval.ms=500",
 		"offsets.topic.replication.factor=1",
 		"offsets.topic.num.partitions=4",
 		"transaction.state.log.replication.factor=1",
