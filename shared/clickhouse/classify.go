@@ -110,7 +110,7 @@ func (t *Target) insertError(err error, left, late, views bool) *delivery.Error 
 		return out
 	}
 	var exception *ch.Exception
-	if errors.As(err, &exception) && !errors.As(err, new(*unproven)) {
+	if errors.As(err, &exception) && !errors.As(err, new(*unprovenError)) {
 		r := t.ruleOf(exception.Code)
 		if r.stage == door || r.stage == plan && !views {
 			out.Kind = r.kind
@@ -126,7 +126,7 @@ func (t *Target) insertError(err error, left, late, views bool) *delivery.Error 
 func (t *Target) readError(err error) *delivery.Error {
 	out := &delivery.Error{Kind: delivery.Retryable, Reason: delivery.ReasonTarget, Err: bare(err)}
 	var exception *ch.Exception
-	var missing errNoTable
+	var missing noTableError
 	switch {
 	case errors.As(err, &missing):
 		r := t.ruleOf(60)
@@ -150,7 +150,7 @@ func (t *Target) describe(err error) string {
 	var host x509.HostnameError
 	var record tls.RecordHeaderError
 	var status *ch.HTTPError
-	var answer *unproven
+	var answer *unprovenError
 	switch {
 	case errors.As(err, &answer):
 		return "the answer of " + at + " does not prove that the insert was done"
@@ -196,4 +196,12 @@ func join(a, b string) string {
 		return b
 	}
 	return a + "; " + b
+}
+
+// prefix says what was being done in front of what went wrong.
+func prefix(doing, message string) string {
+	if message == "" {
+		return doing
+	}
+	return doing + ": " + message
 }

@@ -399,11 +399,11 @@ func TestHostTimeZone(t *testing.T) {
 // The deadline is handed over: the server gives up by itself.
 func TestDeadlineIsHandedOver(t *testing.T) {
 	s := run(t)
-	s.table(t, "slow", "("+provenance+", v String, s UInt8 DEFAULT sleepEachRow(0.5)) ENGINE = MergeTree ORDER BY _offset")
+	s.table(t, "slow", "("+provenance+", v String, s UInt8 DEFAULT sleepEachRow(0.025)) ENGINE = MergeTree ORDER BY _offset")
 	target := s.ready(t, "slow")
 	records := manyRecords(100, 1)
 	in := targettest.Insert(targettest.Lane(), targettest.Encode(t, target, targettest.Lane(), records), records, "t1")
-	in.Timeout = 1500 * time.Millisecond
+	in.Timeout = time.Second
 	err := target.Insert(t.Context(), in)
 	require.Equal(t, delivery.InDoubt, delivery.KindOf(err), err)
 	require.Eventually(t, func() bool {

@@ -48,10 +48,10 @@ type view struct {
 	target table
 }
 
-// errNoTable: the table is not there, or not shown to this user.
-type errNoTable struct{ tableName }
+// noTableError: the table is not there, or not shown to this user.
+type noTableError struct{ tableName }
 
-func (e errNoTable) Error() string { return "table " + e.String() + " is not there" }
+func (e noTableError) Error() string { return "table " + e.String() + " is not there" }
 
 // query runs one SELECT and scans each row with scan.
 func (t *Target) query(ctx context.Context, settings ch.Settings, sql string, scan func(scan func(...any) error) error) error {
@@ -82,7 +82,7 @@ func (t *Target) readFacts(ctx context.Context) (*facts, error) {
 	}
 	f.table = found[target]
 	if f.table.table == "" {
-		return nil, errNoTable{target}
+		return nil, noTableError{target}
 	}
 	if err := t.readColumns(ctx, f); err != nil {
 		return nil, fmt.Errorf("read system.columns: %w", err)
@@ -177,7 +177,7 @@ func (t *Target) readColumns(ctx context.Context, f *facts) error {
 		return nil
 	})
 	if err == nil && len(f.columns) == 0 {
-		err = errNoTable{f.table.tableName}
+		err = noTableError{f.table.tableName}
 	}
 	return err
 }
@@ -267,7 +267,7 @@ FROM system.tables WHERE database = ` + quoteText(t.config.Database) + ` AND nam
 	var out fingerprint
 	err := t.query(ctx, nil, sql, func(scan func(...any) error) error { return scan(&out.hash, &out.uuid) })
 	if err == nil && out.hash == "" {
-		err = errNoTable{tableName{t.config.Database, t.config.Table}}
+		err = noTableError{tableName{t.config.Database, t.config.Table}}
 	}
 	return out, err
 }

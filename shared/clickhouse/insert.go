@@ -48,7 +48,7 @@ func (t *Target) Insert(ctx context.Context, in delivery.Insert) error {
 	}
 	left := a.over()
 	out := t.insertError(err, left, a.body.late, b.schema.traits.Views)
-	out.Message = fmt.Sprintf("insert %s: %s", QueryID(in), out.Message)
+	out.Message = prefix("insert "+QueryID(in), out.Message)
 	return out
 }
 

@@ -166,7 +166,7 @@ func addProvenance(f *facts, p rowbinary.Provenance) string {
 			adds = append(adds, "ADD COLUMN "+quoteName(column)+" "+want[2])
 		}
 	}
-	return "ALTER TABLE " + f.table.tableName.String() + " " + strings.Join(adds, ", ")
+	return "ALTER TABLE " + f.table.String() + " " + strings.Join(adds, ", ")
 }
 
 func traitsOf(f *facts, c *Config, provenance bool) delivery.Traits {
@@ -278,7 +278,7 @@ func modifySetting(t table, setting string, value int64) string {
 
 // viewProblem says why a view may miss or double rows when a chunk is replayed.
 func viewProblem(f *facts, w view, need time.Duration) (reason, remedy string) {
-	drop := "DROP VIEW " + w.tableName.String()
+	drop := "DROP VIEW " + w.String()
 	if w.source == f.table.tableName && f.table.engine.family == plain {
 		return "it reads from a plain " + f.table.engine.name + ", where missing rows are stored under a new token and the view runs again",
 			"use a Replicated or Shared table; or " + drop
@@ -287,7 +287,7 @@ func viewProblem(f *facts, w view, need time.Duration) (reason, remedy string) {
 	switch t.engine.family {
 	case null:
 		if len(t.dependents) == 0 {
-			return "its target " + t.tableName.String() + " is a Null table that nothing reads", drop
+			return "its target " + t.String() + " is a Null table that nothing reads", drop
 		}
 		return "", ""
 	case replicated, shared:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,13 +26,9 @@ func (t *Target) Probe(ctx context.Context, lane delivery.Lane, of offsets.Set) 
 		return nil, known
 	}
 	out := t.readError(err)
-	out.Message = fmt.Sprintf("probe %s %s: %s", lane.TopicPartition, of, out.Message)
+	out.Message = prefix(fmt.Sprintf("probe %s %s", lane.TopicPartition, of), out.Message)
 	return nil, out
 }
-
-// probeSpan is how many offsets one query covers: a batch fits, and a skipped
-// range of millions neither becomes one query nor one result.
-const probeSpan = 1 << 20
 
 func (t *Target) probe(ctx context.Context, lane delivery.Lane, of offsets.Set) (offsets.Set, error) {
 	s := t.schema.Load()
@@ -51,60 +46,78 @@ func (t *Target) probe(ctx context.Context, lane delivery.Lane, of offsets.Set) 
 	}
 	var there offsets.Set
 	for len(of) > 0 {
-		part, rest := split(of)
-		seen, err := t.probeSpan(ctx, lane, settings, replica, part)
+		page, err := t.probePage(ctx, lane, settings, replica, of)
 		if err != nil {
 			return nil, err
 		}
-		there, of = there.Union(seen.Intersect(part)), rest
+		there = there.Union(page.there.Intersect(of))
+		if page.offsets < pageOffsets {
+			break
+		}
+		of = of.Minus(offsets.Between(of.First(), page.there.Last()))
 	}
 	return there, nil
 }
 
-// split takes the ranges off of that one query covers.
-func split(of offsets.Set) (part, rest offsets.Set) {
-	end := of.First() + probeSpan - 1
-	if end < of.First() || end >= of.Last() {
-		return of, nil
-	}
-	part = of.Intersect(offsets.Between(of.First(), end))
-	return part, of.Minus(part)
+// A query's result and text are bounded, whatever is asked: so many offsets a
+// page (a batch fits many times), so many ranges in the WHERE; with more of them
+// everything between the first and the last is read and cut to size here.
+const (
+	pageOffsets = 1 << 20
+	whereRanges = 64
+)
+
+// page is what one query found: the lowest offsets that are there.
+type page struct {
+	there   offsets.Set
+	offsets uint64
 }
 
-// probeSpan asks for the ranges of offsets that are there between the first and
-// the last of part; the server makes ranges of them, so that the answer is small.
-func (t *Target) probeSpan(ctx context.Context, lane delivery.Lane, settings ch.Settings, replica string, part offsets.Set) (offsets.Set, error) {
-	p := t.config.Rows.Provenance
-	offset := quoteName(p.Offset)
-	// One row whatever is there: an answer that lost its rows is no answer.
-	sql := `SELECT groupArray(first), groupArray(last) FROM (
-SELECT toInt64(min(o)) AS first, toInt64(max(o)) AS last FROM (
-SELECT o, o - toInt64(row_number() OVER (ORDER BY o)) AS run FROM (
-SELECT DISTINCT toInt64(` + offset + `) AS o FROM ` + tableName{t.config.Database, t.config.Table}.String() + `
-WHERE ` + quoteName(p.Topic) + ` = ` + quoteText(lane.Topic) + ` AND ` + quoteName(p.Partition) + ` = ` + strconv.FormatInt(int64(lane.Partition), 10) + `
-AND ` + offset + ` BETWEEN ` + strconv.FormatInt(part.First(), 10) + ` AND ` + strconv.FormatInt(part.Last(), 10) + `)
-) GROUP BY run ORDER BY first)`
+// probePage asks for the lowest of the offsets that are there. The server makes
+// ranges of them, so that the answer is small; it is one row whatever is there,
+// so that an answer that lost its rows is no answer.
+func (t *Target) probePage(ctx context.Context, lane delivery.Lane, settings ch.Settings, replica string, of offsets.Set) (page, error) {
+	sql := t.probeSQL(lane, of)
 	note := &answerNote{}
 	var firsts, lasts []int64
+	var out page
 	rows := 0
 	err := t.query(context.WithValue(context.Context(noDeadline{ctx}), noteKey{}, note), settings, sql, func(scan func(...any) error) error {
 		rows++
-		return scan(&firsts, &lasts)
+		return scan(&firsts, &lasts, &out.offsets)
 	})
-	if err != nil {
-		return nil, err
+	switch {
+	case err != nil:
+		return page{}, err
+	case rows != 1 || len(firsts) != len(lasts):
+		return page{}, fmt.Errorf("%d rows instead of 1 in the answer", rows)
+	case replica != "" && note.server() != replica:
+		return page{}, fmt.Errorf("replica %q was synchronised and %q answered: give the endpoint of one replica, or one that keeps a connection on one", replica, note.server())
 	}
-	if rows != 1 || len(firsts) != len(lasts) {
-		return nil, fmt.Errorf("%d rows instead of 1 in the answer", rows)
-	}
-	if replica != "" && note.server() != replica {
-		return nil, fmt.Errorf("replica %q was synchronised and %q answered: give the endpoint of one replica, or one that keeps a connection on one", replica, note.server())
-	}
-	var seen offsets.Set
 	for i := range firsts {
-		seen = append(seen, offsets.Range{First: firsts[i], Last: lasts[i]})
+		out.there = append(out.there, offsets.Range{First: firsts[i], Last: lasts[i]})
 	}
-	return seen, nil
+	return out, nil
+}
+
+// probeSQL numbers the offsets that are there, ascending: where offset minus
+// number stays the same, they are one range.
+func (t *Target) probeSQL(lane delivery.Lane, of offsets.Set) string {
+	p := t.config.Rows.Provenance
+	if len(of) > whereRanges {
+		of = offsets.Between(of.First(), of.Last())
+	}
+	ranges := make([]string, len(of))
+	for i, r := range of {
+		ranges[i] = fmt.Sprintf("%s BETWEEN %d AND %d", quoteName(p.Offset), r.First, r.Last)
+	}
+	return fmt.Sprintf(`SELECT groupArray(first), groupArray(last), toUInt64(sum(n)) FROM (
+SELECT toInt64(min(o)) AS first, toInt64(max(o)) AS last, count() AS n FROM (
+SELECT o, o - toInt64(row_number() OVER (ORDER BY o)) AS run FROM (
+SELECT DISTINCT toInt64(%s) AS o FROM %s WHERE %s = %s AND %s = %d AND (%s) ORDER BY o LIMIT %d)
+) GROUP BY run ORDER BY first)`,
+		quoteName(p.Offset), tableName{t.config.Database, t.config.Table},
+		quoteName(p.Topic), quoteText(lane.Topic), quoteName(p.Partition), lane.Partition, strings.Join(ranges, " OR "), pageOffsets)
 }
 
 // syncReplica makes a Replicated table's replica fetch everything that was
@@ -125,7 +138,7 @@ func (t *Target) syncReplica(ctx context.Context, s *schema) (string, error) {
 	}
 	if err != nil {
 		out := t.readError(err)
-		out.Message = join("probe: synchronise the replica of "+table.String(), out.Message)
+		out.Message = prefix("probe: synchronise the replica of "+table.String(), out.Message)
 		out.Remedy = join(out.Remedy, fmt.Sprintf("GRANT SYSTEM SYNC REPLICA ON %s TO %s", table, quoteName(t.config.User)))
 		return "", out
 	}

@@ -194,7 +194,7 @@ func familyOf(engineName string) (family, string) {
 // closing is the index of the bracket that closes tokens[0].
 func closing(tokens []token) int {
 	for i, t := range tokens[1:] {
-		if t.kind == sign && t.depth == tokens[0].depth && strings.Contains(")]}", t.text) {
+		if t.kind == sign && t.depth == tokens[0].depth && strings.ContainsAny(t.text, ")]}") {
 			return i + 1
 		}
 	}

@@ -144,7 +144,7 @@ func (t *Target) preflightError(err error) error {
 		return refused
 	}
 	out := t.readError(err)
-	out.Message = "preflight: " + out.Message
+	out.Message = prefix("preflight", out.Message)
 	return out
 }
 

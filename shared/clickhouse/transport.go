@@ -36,13 +36,13 @@ var errOutOfTime = errors.New("the last send moment is over")
 // errSealed: the attempt had ended before the transport wrote to its connection.
 var errSealed = errors.New("attempt is over")
 
-// unproven is an answer that does not prove that the insert was done.
-type unproven struct {
+// unprovenError is an answer that does not prove that the insert was done.
+type unprovenError struct {
 	what string
 	code string // of an exception that came with a 200; "" for none
 }
 
-func (u *unproven) Error() string {
+func (u *unprovenError) Error() string {
 	if u.code != "" {
 		return "exception " + u.code + " in an answer with status 200: " + u.what
 	}
@@ -81,21 +81,37 @@ func newTransport(conf *tls.Config, proxy *url.URL) *transport {
 // everything else only reads and may be sent again by the transport when an
 // idle connection turns out dead.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	a, insert := req.Context().Value(attemptKey{}).(*attempt)
-	if insert {
+	a, inserting := req.Context().Value(attemptKey{}).(*attempt)
+	query := req.URL.Query()
+	if inserting && query.Has("query") {
 		return t.insert(req, a)
 	}
 	req = req.Clone(req.Context())
+	if inserting { // the driver's greeting before the insert, with everything that is the insert's
+		req.URL.RawQuery = greeting(query).Encode()
+	}
 	req.Header["Idempotency-Key"] = nil // net/http: repeatable, and the header itself is not sent
 	resp, err := refuseRedirect(t.base.RoundTrip(req))
 	if err == nil && resp.StatusCode == http.StatusOK && isException(resp.Header) {
 		_ = resp.Body.Close()
-		return nil, &unproven{code: resp.Header.Get(headerExceptionCode), what: "in its header"}
+		return nil, &unprovenError{code: resp.Header.Get(headerExceptionCode), what: "in its header"}
 	}
 	if note, ok := req.Context().Value(noteKey{}).(*answerNote); ok && err == nil {
 		note.take(resp.Header)
 	}
 	return resp, err
+}
+
+// greeting keeps what the greeting needs. Under the insert's query id it might
+// still be known as running when the insert comes (216).
+func greeting(query url.Values) url.Values {
+	out := url.Values{}
+	for _, key := range []string{"database", "default_format", "client_protocol_version"} {
+		if query.Has(key) {
+			out.Set(key, query.Get(key))
+		}
+	}
+	return out
 }
 
 func (t *transport) insert(req *http.Request, a *attempt) (*http.Response, error) {
@@ -117,7 +133,7 @@ func (t *transport) insert(req *http.Request, a *attempt) (*http.Response, error
 	if err != nil || resp.StatusCode != http.StatusOK {
 		return resp, err // the driver makes the exception out of any other status
 	}
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // read to its end or given up
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("read the answer to the insert: %w", err)
@@ -126,7 +142,7 @@ func (t *transport) insert(req *http.Request, a *attempt) (*http.Response, error
 		return nil, err
 	}
 	if !a.body.whole() {
-		return nil, &unproven{what: "the answer came before all rows were sent"}
+		return nil, &unprovenError{what: "the answer came before all rows were sent"}
 	}
 	resp.Body = http.NoBody
 	return resp, nil
@@ -138,7 +154,7 @@ func refuseRedirect(resp *http.Response, err error) (*http.Response, error) {
 		return resp, err
 	}
 	_ = resp.Body.Close()
-	return nil, &unproven{what: "status " + resp.Status + ", a redirect: this is not ClickHouse"}
+	return nil, &unprovenError{what: "status " + resp.Status + ", a redirect: this is not ClickHouse"}
 }
 
 // prove returns nil only for an answer that ClickHouse gives when the insert is
@@ -148,18 +164,18 @@ func prove(resp *http.Response, answer []byte, queryID string) error {
 	text := strings.TrimSpace(string(answer))
 	for _, h := range []http.Header{resp.Header, resp.Trailer} {
 		if isException(h) {
-			return &unproven{code: h.Get(headerExceptionCode), what: excerpt(text)}
+			return &unprovenError{code: h.Get(headerExceptionCode), what: excerpt(text)}
 		}
 	}
 	if i := strings.Index(text, "Code: "); i >= 0 {
 		code, _, _ := strings.Cut(text[i+len("Code: "):], ".")
-		return &unproven{code: code, what: excerpt(text[i:])}
+		return &unprovenError{code: code, what: excerpt(text[i:])}
 	}
 	if text != "" {
-		return &unproven{what: "the answer to an insert is not empty: " + excerpt(text)}
+		return &unprovenError{what: "the answer to an insert is not empty: " + excerpt(text)}
 	}
 	if got := resp.Header.Get("X-ClickHouse-Query-Id"); got != queryID {
-		return &unproven{what: fmt.Sprintf("the answer carries query id %q, not %q: it is not ClickHouse's answer to this insert", got, queryID)}
+		return &unprovenError{what: fmt.Sprintf("the answer carries query id %q, not %q: it is not ClickHouse's answer to this insert", got, queryID)}
 	}
 	return nil
 }
