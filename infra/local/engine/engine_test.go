@@ -213,6 +213,62 @@ func TestKillAndRestart(t *testing.T) {
 	require.NotEqual(t, id, ok(t, enginetest.Run(t), "SELECT serverUUID()"))
 }
 
+// TestKillDuringInserts: what was acknowledged is there after kill -9, and the
+// one insert that was not is there whole or not at all.
+func TestKillDuringInserts(t *testing.T) {
+	srv := enginetest.Run(t)
+	ok(t, srv, "CREATE TABLE t (a UInt32) ENGINE = MergeTree ORDER BY a")
+	block := strings.Repeat("7\n", 100)
+	stored := 0
+	for round := range 3 {
+		acknowledged := make(chan struct{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				r, err := send(t, srv, http.MethodPost, strings.NewReader(block), nil, "query=INSERT INTO t FORMAT TSV")
+				if err != nil || r.status != http.StatusOK {
+					return
+				}
+				acknowledged <- struct{}{}
+			}
+		}()
+		for range 10 + 7*round {
+			<-acknowledged
+			stored += len(block) / 2
+		}
+		srv.Kill()
+		select {
+		case <-acknowledged: // answered before the kill
+			stored += len(block) / 2
+			<-done
+		case <-done:
+		}
+		srv.Restart(t)
+		got := ok(t, srv, "SELECT count() FROM t")
+		require.Contains(t, []string{fmt.Sprintln(stored), fmt.Sprintln(stored + len(block)/2)}, got)
+		_, err := fmt.Sscan(got, &stored)
+		require.NoError(t, err)
+	}
+}
+
+// TestKillQuery: an operator finds a query by its id in log_comment.
+func TestKillQuery(t *testing.T) {
+	srv := enginetest.Run(t)
+	done := make(chan sent, 1)
+	go func() {
+		reply, err := send(t, srv, http.MethodPost, strings.NewReader("SELECT sleepEachRow(0.1) FROM numbers(10000) SETTINGS max_block_size = 1 FORMAT Null"), nil, "query_id=endless")
+		done <- sent{reply, err}
+	}()
+	waitFor(t, func() bool {
+		return ok(t, srv, "SELECT count() FROM system.processes WHERE Settings['log_comment'] = 'endless'") == "1\n"
+	})
+	ok(t, srv, "KILL QUERY WHERE Settings['log_comment'] = 'endless'")
+	out := <-done
+	require.NoError(t, out.err)
+	require.Equal(t, "394", out.reply.header.Get("X-ClickHouse-Exception-Code"), out.reply.body)
+}
+
 // TestStop: SIGTERM lets a running insert end and refuses new ones.
 func TestStop(t *testing.T) {
 	srv := enginetest.Run(t)

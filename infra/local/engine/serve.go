@@ -38,7 +38,8 @@ type Options struct {
 	Ready io.Writer
 
 	// Binary is the program that runs Serve, Args what stands before the flags
-	// (a subcommand).
+	// (a subcommand). It must take the first group as --data, --addr, --library,
+	// --config, --user and --password, each as --name=value.
 	Binary string
 	Args   []string
 	// Env is the process's whole environment; nil inherits this one's.

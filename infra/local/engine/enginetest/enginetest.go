@@ -183,7 +183,25 @@ func build(root, dir string) (string, error) {
 	if err := os.Rename(fresh, path); err != nil {
 		return "", fmt.Errorf("build the engine's program: %w", err)
 	}
-	return path, nil
+	return path, prune(dir, path)
+}
+
+// prune removes the programs of other versions that no test can be using.
+func prune(dir, keep string) error {
+	old, err := filepath.Glob(filepath.Join(dir, "engine-*"))
+	if err != nil {
+		return fmt.Errorf("build the engine's program: %w", err)
+	}
+	for _, path := range old {
+		info, err := os.Stat(path)
+		if err != nil || path == keep || time.Since(info.ModTime()) < 24*time.Hour {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("build the engine's program: %w", err)
+		}
+	}
+	return nil
 }
 
 func hash(path string) (string, error) {
