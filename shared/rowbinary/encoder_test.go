@@ -176,7 +176,6 @@ func TestRefusalsNameColumnPathAndValue(t *testing.T) {
 		"{\"a\":\"\\u0007\x7f\"}": {Column: "a", Path: "a", Code: rowbinary.CodeInvalidText, Message: `a: no integer as UInt8 takes it (digits, no leading zero): \"\\u0007\x7f\"`},
 	} {
 		require.Equal(t, want, *tb.refused(value), value)
-		require.Equal(t, string(want.Code)+": "+want.Message, want.Error())
 	}
 }
 
@@ -393,7 +392,7 @@ func TestEpochs(t *testing.T) {
 	} {
 		tb := newTable(t, rowbinary.Options{Epoch: c.epoch}, "c "+c.typ)
 		if c.want == nil {
-			tb.refused(`{"c":` + c.value + `}`)
+			require.NotEmpty(t, tb.refused(`{"c":`+c.value+`}`).Message)
 			continue
 		}
 		require.Equal(t, c.want, tb.row(`{"c":`+c.value+`}`), c)

@@ -42,7 +42,7 @@ func parseDate(s []byte) (days int64, ok bool) {
 	month, ok3 := twoDigits(s, 5)
 	day, ok4 := twoDigits(s, 8)
 	year := y1*100 + y2
-	if !(ok1 && ok2 && ok3 && ok4) || month < 1 || month > 12 || day < 1 || day > monthDays(year, month) {
+	if !ok1 || !ok2 || !ok3 || !ok4 || month < 1 || month > 12 || day < 1 || day > monthDays(year, month) {
 		return 0, false
 	}
 	return daysFromCivil(year, month, day), true
@@ -94,7 +94,7 @@ func parseMoment(s []byte) (m moment, ok bool) {
 	hour, ok1 := twoDigits(s, 11)
 	minute, ok2 := twoDigits(s, 14)
 	second, ok3 := twoDigits(s, 17)
-	if !(ok1 && ok2 && ok3) || hour > 23 || minute > 59 || second > 59 {
+	if !ok1 || !ok2 || !ok3 || hour > 23 || minute > 59 || second > 59 {
 		return m, false
 	}
 	m.seconds = days*secondsPerDay + hour*secondsPerHour + minute*secondsPerMinute + second

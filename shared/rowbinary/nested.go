@@ -136,7 +136,7 @@ func (w *Writer) nowhere(first, width, rows int) bool {
 // column encodes one column of a table.
 func (w *Writer) column(elem *node, dst []byte, first, width, rows int) ([]byte, bool) {
 	for r := range rows {
-		at, i := w.cells[first+r*width], 0
+		at := w.cells[first+r*width]
 		if at.end == 0 {
 			absent := w.encoder.absent(elem)
 			if absent == nil {
@@ -147,6 +147,7 @@ func (w *Writer) column(elem *node, dst []byte, first, width, rows int) ([]byte,
 			dst = append(dst, absent...)
 			continue
 		}
+		var i int
 		if dst, i = w.value(elem, dst, at.start); i < 0 {
 			w.atIndex(r)
 			return dst, false
@@ -193,7 +194,7 @@ func (w *Writer) lengthOf(f *frame, dst []byte, m int) int {
 		return -1
 	}
 	n, _ := binary.Uvarint(dst[at.start+1 : at.end])
-	return int(n) //nolint:gosec // it was written from an int
+	return int(n)
 }
 
 func (w *Writer) fillUp(f *frame, g *group, dst []byte, length int) ([]byte, bool) {

@@ -149,7 +149,7 @@ func newLookup(n int, fold bool) lookup {
 	for size < 2*n {
 		size *= 2
 	}
-	return lookup{slots: make([]lookupSlot, size), mask: uint64(size - 1), fold: fold} //nolint:gosec // size is positive
+	return lookup{slots: make([]lookupSlot, size), mask: uint64(size - 1), fold: fold}
 }
 
 // add enters a key and reports whether it is new.

@@ -204,7 +204,7 @@ func (w *Writer) deletion(dst []byte, at *provenance) ([]byte, bool) {
 	e := w.encoder
 	f := w.open(e.row, dst)
 	f.deletion = true
-	i := 0
+	var i int
 	if e.keyFormat == KeyJSON {
 		dst, i = w.keyObject(&f, dst)
 	} else {

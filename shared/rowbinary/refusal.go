@@ -54,6 +54,3 @@ type Refusal struct {
 	// Message is one line: path, value (cut to 64 bytes) and reason.
 	Message string
 }
-
-// Error is the message.
-func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Message }

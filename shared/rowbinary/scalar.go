@@ -49,7 +49,7 @@ func (w *Writer) encodeText(n *node, dst, text []byte) ([]byte, fault) {
 		if !ok {
 			return dst, fault{CodeEnumUnknown, "no name of " + n.typ}
 		}
-		return wide{uint64(v)}.appendTo(dst, n.size, false), fault{} //nolint:gosec // two's complement is meant
+		return wide{uint64(v)}.appendTo(dst, n.size, false), fault{}
 	case opUUID, opIPv4, opIPv6:
 		return encodeID(n, dst, text)
 	case opBool: // a Map's key
@@ -195,7 +195,7 @@ func (w *Writer) encodeTicks(n *node, dst []byte, utc, ticks int64) ([]byte, fau
 	if local < minDateTime64 || local > maxDateTime64 || n.scale == nanosDigits && utc >= maxSecondsNanos {
 		return dst, fault{CodeOutOfRange, "out of range for " + n.typ}
 	}
-	return binary.LittleEndian.AppendUint64(dst, uint64(utc*pow10(n.scale)+ticks)), fault{} //nolint:gosec // two's complement is meant
+	return binary.LittleEndian.AppendUint64(dst, uint64(utc*pow10(n.scale)+ticks)), fault{}
 }
 
 // encodeEpoch encodes the text of a JSON number as a date and time.

@@ -284,7 +284,7 @@ func enumNode(t *typeExpr) (*node, error) {
 	if len(n.enum) == 0 {
 		return nil, errArguments
 	}
-	n.zero = wide{uint64(least)}.appendTo(nil, n.size, false) //nolint:gosec // two's complement is meant
+	n.zero = wide{uint64(least)}.appendTo(nil, n.size, false)
 	return n, nil
 }
 

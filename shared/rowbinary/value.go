@@ -78,7 +78,7 @@ func appendLength(dst []byte, n int) []byte {
 	if n < 0x80 {
 		return append(dst, byte(n))
 	}
-	return binary.AppendUvarint(dst, uint64(n)) //nolint:gosec // a length is not negative
+	return binary.AppendUvarint(dst, uint64(n))
 }
 
 // quoted encodes the string at i as a type that is written as text.
@@ -234,7 +234,7 @@ func setLength(dst []byte, start, n int) []byte {
 		return dst
 	}
 	var buf [binary.MaxVarintLen64]byte
-	size := binary.PutUvarint(buf[:], uint64(n)) //nolint:gosec // a length is not negative
+	size := binary.PutUvarint(buf[:], uint64(n))
 	dst = append(dst, buf[:size-1]...)
 	copy(dst[start+size:], dst[start+1:len(dst)-size+1])
 	copy(dst[start:], buf[:size])

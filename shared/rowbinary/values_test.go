@@ -36,9 +36,9 @@ func (e *engine) post(query string, body []byte, settings url.Values) (string, e
 	require.NoError(e.t, err)
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(e.t, err)
-	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(e.t, err)
+	require.NoError(e.t, resp.Body.Close())
 	if resp.StatusCode != http.StatusOK {
 		return "", &serverError{string(text)}
 	}
