@@ -153,40 +153,60 @@ func insert(t *testing.T, target *clickhouse.Target, records []kafka.Record, tok
 	chunk.Release()
 }
 
-// D26: a column that is added while the function is warm is filled from the next
-// Preflight on, and a chunk encoded before it is not sent.
+// D26: a column that is added while the function is warm: a chunk encoded before
+// it is stored as it was meant, the next Preflight fills the column.
 func TestColumnAddedWhileWarm(t *testing.T) {
 	s := run(t)
 	s.table(t, "warm", "("+provenance+", v String) ENGINE = MergeTree ORDER BY _offset")
 	target := s.ready(t, "warm")
-	old := targettest.Records(1)
-	chunk := targettest.Encode(t, target, targettest.Lane(), old)
-	s.Exec(t, "ALTER TABLE warm ADD COLUMN w String DEFAULT 'nothing'")
+	records := []kafka.Record{{Offset: 1, Value: []byte(`{"v":"a","w":"new"}`)}, {Offset: 2, Value: []byte(`{"v":"b"}`)}}
+	chunk := targettest.Encode(t, target, targettest.Lane(), records)
+	s.Exec(t, "ALTER TABLE warm ADD COLUMN w String DEFAULT 'nothing' FIRST")
+	clickhouse.Forget(target) // as if a second had passed
+	require.NoError(t, target.Insert(t.Context(), targettest.Insert(targettest.Lane(), chunk, records, "t1")))
+	require.Equal(t, []int64{1, 2}, column(t, s, "SELECT _offset FROM warm WHERE w = 'nothing' ORDER BY 1"))
 
 	_, err := target.Preflight(t.Context())
 	require.NoError(t, err)
-	err = target.Insert(t.Context(), targettest.Insert(targettest.Lane(), chunk, old, "t1"))
-	require.Equal(t, delivery.Retryable, delivery.KindOf(err), err)
-	require.ErrorContains(t, err, "changed after the chunk was encoded")
-
-	insert(t, target, []kafka.Record{{Offset: 1, Value: []byte(`{"v":"a","w":"new"}`)}, {Offset: 2, Value: []byte(`{"v":"b"}`)}}, "t1")
-	require.Equal(t, []int64{1}, column(t, s, "SELECT _offset FROM warm WHERE w = 'new'"))
-	require.Equal(t, []int64{2}, column(t, s, "SELECT _offset FROM warm WHERE w = 'nothing'"))
+	for i := range records {
+		records[i].Offset += 10
+	}
+	insert(t, target, records, "t2")
+	require.Equal(t, []int64{11}, column(t, s, "SELECT _offset FROM warm WHERE w = 'new'"))
+	require.Equal(t, []int64{12}, column(t, s, "SELECT _offset FROM warm WHERE w = 'nothing' AND _offset > 10"))
 }
 
-// A type that changes between Encode and Insert would be read as other values:
-// an insert later than freshFor looks first.
-func TestTypeChangedBeforeInsert(t *testing.T) {
+// What would make other rows of a chunk, or put them elsewhere, stops it.
+func TestTableChangedBeforeInsert(t *testing.T) {
 	s := run(t)
-	s.table(t, "torn", "("+provenance+", v String, n Int32) ENGINE = MergeTree ORDER BY _offset")
-	target := s.ready(t, "torn")
-	clickhouse.Forget(target) // as if a second had passed
-	records := []kafka.Record{{Offset: 1, Value: []byte(`{"v":"a","n":7}`)}}
-	chunk := targettest.Encode(t, target, targettest.Lane(), records)
-	s.Exec(t, "ALTER TABLE torn MODIFY COLUMN n Int64")
-	err := target.Insert(t.Context(), targettest.Insert(targettest.Lane(), chunk, records, "t1"))
-	require.Equal(t, delivery.Retryable, delivery.KindOf(err), err)
-	require.Empty(t, column(t, s, "SELECT _offset FROM torn"))
+	for name, change := range map[string][]string{
+		"type":     {"ALTER TABLE torn MODIFY COLUMN n Int64"},
+		"dropped":  {"ALTER TABLE torn DROP COLUMN n"},
+		"computed": {"ALTER TABLE torn MODIFY COLUMN n Int32 MATERIALIZED 1"},
+		"engine":   {"DROP TABLE torn SYNC", "CREATE TABLE torn (" + provenance + ", v String, n Int32) ENGINE = ReplacingMergeTree ORDER BY v"},
+		"same DDL": {"DROP TABLE torn SYNC", "CREATE TABLE torn (" + provenance + ", v String, n Int32) ENGINE = MergeTree ORDER BY _offset"},
+		"view":     {"CREATE MATERIALIZED VIEW tornview ENGINE = MergeTree ORDER BY v AS SELECT v FROM torn"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.Exec(t, "DROP DATABASE IF EXISTS d SYNC", "CREATE DATABASE d")
+			s.execIn(t, "d", "CREATE TABLE torn ("+provenance+", v String, n Int32) ENGINE = MergeTree ORDER BY _offset")
+			config := s.config("torn")
+			config.Database = "d"
+			target := open(t, config)
+			_, err := target.Preflight(t.Context())
+			require.NoError(t, err)
+			records := []kafka.Record{{Offset: 1, Value: []byte(`{"v":"a","n":7}`)}}
+			chunk := targettest.Encode(t, target, targettest.Lane(), records)
+			for _, statement := range change {
+				s.execIn(t, "d", statement)
+			}
+			clickhouse.Forget(target) // as if a second had passed
+			err = target.Insert(t.Context(), targettest.Insert(targettest.Lane(), chunk, records, "t1"))
+			require.Equal(t, delivery.Retryable, delivery.KindOf(err), err)
+			require.ErrorContains(t, err, "nothing was sent")
+			require.Empty(t, column(t, s, "SELECT _offset FROM d.torn"))
+		})
+	}
 }
 
 func TestPreflightTraits(t *testing.T) {

@@ -9,6 +9,6 @@ func AsReplicated(t *Target) {
 	s := t.schema.Load()
 	t.schema.Store(&schema{
 		table: s.table, traits: s.traits, engine: parseEngine("ReplicatedMergeTree('/t', 'r') ORDER BY v"),
-		encoder: s.encoder, statement: s.statement, known: s.known, pins: s.pins, read: s.read,
+		columns: s.columns, encoder: s.encoder, statement: s.statement, known: s.known, pins: s.pins, read: s.read,
 	})
 }

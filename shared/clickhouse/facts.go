@@ -255,14 +255,17 @@ func (t *Target) readBlockRate(ctx context.Context, f *facts) error {
 }
 
 // fingerprint is what changes when the table or what hangs directly on it does.
+// Of a plain table it also is which table it is, and on which server; replicas
+// of a Replicated or Shared one may take turns behind one endpoint.
 type fingerprint struct {
 	hash string
-	uuid string // serverUUID()
+	uuid string // of table and server, "" for a table that is not plain
 }
 
 // readFingerprint is the one round trip of every invocation after the first.
 func (t *Target) readFingerprint(ctx context.Context) (fingerprint, error) {
-	sql := `SELECT toString(cityHash64(toString(uuid), engine_full, create_table_query, dependencies_database, dependencies_table)), toString(serverUUID())
+	sql := `SELECT toString(cityHash64(engine_full, create_table_query, dependencies_database, dependencies_table)),
+if(startsWith(engine, 'Replicated') OR startsWith(engine, 'Shared'), '', concat(toString(uuid), '/', toString(serverUUID())))
 FROM system.tables WHERE database = ` + quoteText(t.config.Database) + ` AND name = ` + quoteText(t.config.Table)
 	var out fingerprint
 	err := t.query(ctx, nil, sql, func(scan func(...any) error) error { return scan(&out.hash, &out.uuid) })

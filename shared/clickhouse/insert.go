@@ -3,12 +3,14 @@ package clickhouse
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strconv"
 	"time"
 
 	ch "github.com/ClickHouse/clickhouse-go/v2"
 
 	"oncehouse/shared/delivery"
+	"oncehouse/shared/rowbinary"
 )
 
 // format is row by row, with a marker in front of each field that says whether
@@ -80,29 +82,63 @@ func sendable(in delivery.Insert) (*block, error) {
 	return nil, &delivery.Error{Kind: delivery.Fatal, Reason: delivery.ReasonTarget, Message: "insert " + QueryID(in) + ": " + problem}
 }
 
-// checkSchema returns nil when the table still is what the chunk was encoded
-// for, as far as the last second goes.
+// checkSchema returns nil when rows encoded for s still mean the same to the
+// table, as far as the last second goes.
 func (t *Target) checkSchema(ctx context.Context, s *schema) error {
-	changed := &delivery.Error{Kind: delivery.Retryable, Reason: delivery.ReasonTarget,
-		Message: fmt.Sprintf("table %s changed after the chunk was encoded; nothing was sent", tableName{t.config.Database, t.config.Table})}
-	if current := t.schema.Load(); current == nil || current.table != s.table {
-		return changed
-	}
 	seen := t.seen.Load()
 	if seen != nil && seen.table == s.table && time.Since(seen.at) < freshFor {
 		return nil
 	}
 	now, err := t.readFingerprint(ctx)
+	fits := err == nil && now == s.table
+	if err == nil && !fits && now.uuid == s.table.uuid {
+		fits, err = t.stillFits(ctx, s)
+	}
 	if err != nil {
 		out := t.readError(err)
 		out.Message = join(out.Message, "nothing was sent")
 		return out
 	}
-	t.seen.Store(&sighting{table: now, at: time.Now()})
-	if now != s.table {
-		return changed
+	if !fits {
+		return &delivery.Error{Kind: delivery.Retryable, Reason: delivery.ReasonTarget,
+			Message: fmt.Sprintf("table %s changed after the chunk was encoded; nothing was sent", tableName{t.config.Database, t.config.Table})}
 	}
+	t.seen.Store(&sighting{table: now, at: time.Now()})
 	return nil
+}
+
+// stillFits reports whether what changed leaves the chunk as it was meant: same
+// engine, and the same type for every column that is sent. A new column then
+// takes its DEFAULT until the next Preflight.
+func (t *Target) stillFits(ctx context.Context, s *schema) (bool, error) {
+	target := tableName{t.config.Database, t.config.Table}
+	found, err := t.readTables(ctx, target)
+	if err != nil {
+		return false, err
+	}
+	f := &facts{table: found[target]}
+	f.table.tableName = target
+	if err := t.readColumns(ctx, f); err != nil {
+		return false, err
+	}
+	if !reflect.DeepEqual(f.table.engine, s.engine) || len(f.table.dependents) > 0 != s.traits.Views {
+		return false, nil
+	}
+	for _, name := range s.encoder.Columns() {
+		if columnOf(f.columns, name) != columnOf(s.columns, name) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func columnOf(columns []rowbinary.Column, name string) rowbinary.Column {
+	for _, c := range columns {
+		if c.Name == name {
+			return c
+		}
+	}
+	return rowbinary.Column{}
 }
 
 // sighting is the table's fingerprint at one moment.

@@ -43,6 +43,7 @@ type schema struct {
 	table     fingerprint
 	traits    delivery.Traits
 	engine    engine
+	columns   []rowbinary.Column
 	encoder   *rowbinary.Encoder
 	statement string
 	known     map[string]string // settings of the server
@@ -167,7 +168,7 @@ func (t *Target) readSchema(ctx context.Context, table fingerprint) (*schema, er
 		t.logger.WarnContext(ctx, "clickhouse preflight", slog.String("warning", w))
 	}
 	return &schema{
-		table: table, traits: v.traits, engine: f.table.engine, encoder: encoder,
+		table: table, traits: v.traits, engine: f.table.engine, columns: f.columns, encoder: encoder,
 		statement: insertStatement(f.table.tableName, encoder.Columns()),
 		known:     f.settings, pins: pins(f.settings), read: time.Now(),
 	}, nil

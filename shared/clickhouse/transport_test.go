@@ -319,3 +319,13 @@ func TestSendable(t *testing.T) {
 		})
 	}
 }
+
+// The first endpoint that answers is used; the greeting decides, never the insert.
+func TestSecondEndpoint(t *testing.T) {
+	f := &fake{insert: done}
+	srv := httptest.NewServer(f)
+	defer srv.Close()
+	target, in := sending(t, srv.URL, func(c *Config) { c.Endpoints = []string{"http://127.0.0.1:1", srv.URL} })
+	require.NoError(t, target.Insert(t.Context(), in))
+	require.Equal(t, int64(1), f.seen.Load())
+}
