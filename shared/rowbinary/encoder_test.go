@@ -324,6 +324,7 @@ func TestNestedInEveryForm(t *testing.T) {
 		`{"n":[{"a":1,"a":1}]}`:           rowbinary.CodeDuplicateKey,
 		`{"n":[{"a":1,"z":1,"z":1}]}`:     rowbinary.CodeDuplicateKey,
 		`{"n":[{"a":1},5]}`:               rowbinary.CodeWrongType,
+		`{"n":{}}`:                        rowbinary.CodeMissing,
 		`{"n":5}`:                         rowbinary.CodeWrongType,
 		`{"n":null}`:                      rowbinary.CodeNull,
 		`{"n":[{"a":1}`:                   rowbinary.CodeNotJSON,
@@ -347,6 +348,7 @@ func TestNestedInEveryForm(t *testing.T) {
 	for value, code := range map[string]rowbinary.Code{
 		`{"n":{"a":[1,2],"b":["p"]}}`: rowbinary.CodeLength,
 		`{"n":{"a":1}}`:               rowbinary.CodeWrongType,
+		`{"n":{}}`:                    rowbinary.CodeMissing,
 		`{"n":{"b":["p"]}}`:           rowbinary.CodeMissing,
 		`{"n.a":[1],"n":[]}`:          rowbinary.CodeDuplicateKey,
 		`{"n":{"a":[1],"a":[1]}}`:     rowbinary.CodeDuplicateKey,

@@ -230,6 +230,10 @@ func (w *Writer) columnar(n *node, dst []byte, i int) ([]byte, int) {
 	if i = w.tableRow(o, &o.keys, first, i); i < 0 {
 		return dst, -1
 	}
+	if _, given := w.openArrays(first, len(o.members)); given == 0 && !w.encoder.zero {
+		w.bad = Refusal{Code: CodeMissing, Message: "the Nested is given as an object without arrays"}
+		return dst, -1
+	}
 	dst, ok := w.zip(n, dst, first)
 	w.cells = w.cells[:first]
 	if !ok {
@@ -242,37 +246,26 @@ func (w *Writer) columnar(n *node, dst []byte, i int) ([]byte, int) {
 // the Nested, element by element.
 func (w *Writer) zip(n *node, dst []byte, first int) ([]byte, bool) {
 	members := n.elem.members.members
-	cells := w.cells[first : first+len(members)]
-	for m := range cells {
-		at := cells[m].start
-		if cells[m].end == 0 {
+	for m := range members {
+		at := &w.cells[first+m]
+		if at.end == 0 {
 			continue
 		}
-		if w.src[at] != '[' {
-			w.refuse(CodeWrongType, at, "an array is expected: the Nested is given as an object")
+		if w.src[at.start] != '[' {
+			w.refuse(CodeWrongType, at.start, "an array is expected: the Nested is given as an object")
 			w.under(members[m].name)
 			return dst, false
 		}
-		cells[m].start = space(w.src, at+1)
+		at.start = space(w.src, at.start+1)
 	}
 	start := len(dst)
 	dst = append(dst, 0)
-	rows := 0
-	for ; ; rows++ {
-		open, given := 0, 0
-		for m := range cells {
-			if cells[m].end == 0 {
-				continue
-			}
-			given++
-			if w.src[cells[m].start] != ']' {
-				open++
-			}
-		}
-		if open == 0 {
-			break
-		}
-		if open != given {
+	for rows := 0; ; rows++ {
+		open, given := w.openArrays(first, len(members))
+		switch {
+		case open == 0:
+			return setLength(dst, start, rows), true
+		case open != given:
 			w.bad = Refusal{Code: CodeLength, Message: "the arrays of the Nested are not of one length"}
 			return dst, false
 		}
@@ -281,7 +274,20 @@ func (w *Writer) zip(n *node, dst []byte, first int) ([]byte, bool) {
 			return dst, false
 		}
 	}
-	return setLength(dst, start, rows), true
+}
+
+// openArrays counts the arrays that have a further element, and all of them.
+func (w *Writer) openArrays(first, width int) (open, given int) {
+	for _, at := range w.cells[first : first+width] {
+		if at.end == 0 {
+			continue
+		}
+		given++
+		if w.src[at.start] != ']' {
+			open++
+		}
+	}
+	return open, given
 }
 
 // zipRow encodes the next element of each array and moves behind it.
