@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
@@ -31,20 +32,30 @@ const topic = "clicks-a"
 // bench is a broker with one topic, and a client that produces.
 type bench struct {
 	t      *testing.T
-	broker *broker.EmbeddedBroker
-	client *kgo.Client
-	admin  *kadm.Client
+	broker broker.Broker
+	// cluster takes faults; nil for a real broker.
+	cluster *kfake.Cluster
+	client  *kgo.Client
+	admin   *kadm.Client
 }
 
 func newBench(t *testing.T, partitions int32) *bench {
 	t.Helper()
-	b, err := broker.Embedded(broker.EmbeddedConfig{Topics: []broker.Topic{{Name: topic, Partitions: partitions}}})
+	b, err := broker.Embedded(broker.EmbeddedConfig{})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
+	bench := newBenchOn(t, b, partitions)
+	bench.cluster = b.Cluster()
+	return bench
+}
+
+func newBenchOn(t *testing.T, b broker.Broker, partitions int32) *bench {
+	t.Helper()
+	require.NoError(t, broker.CreateTopics(t.Context(), b, broker.Topic{Name: topic, Partitions: partitions}))
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addrs()...), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	return &bench{t, b, client, kadm.NewClient(client)}
+	return &bench{t: t, broker: b, client: client, admin: kadm.NewClient(client)}
 }
 
 // produce appends n records to a partition; their values are the offsets.
@@ -131,17 +142,19 @@ func (f *fake) Invoke(_ context.Context, payload []byte) (lambdahost.Result, err
 	f.sizes = append(f.sizes, len(payload))
 	n := len(f.events)
 	f.mu.Unlock()
-	answer, err := "", error(nil)
-	if f.handle != nil {
-		answer, err = f.handle(n, ev)
+	result := lambdahost.Result{RequestID: fmt.Sprint("request-", n)}
+	if f.handle == nil {
+		return result, nil
 	}
-	switch {
-	case errors.Is(err, errThrottled):
-		return lambdahost.Result{}, err
-	case err != nil:
-		return lambdahost.Result{FunctionError: "Unhandled", ErrorMessage: err.Error(), RequestID: fmt.Sprint("request-", n)}, nil
+	answer, failed := f.handle(n, ev)
+	if errors.Is(failed, errThrottled) {
+		return lambdahost.Result{}, failed
 	}
-	return lambdahost.Result{Payload: []byte(answer), RequestID: fmt.Sprint("request-", n)}, nil
+	result.Payload = []byte(answer)
+	if failed != nil {
+		result.FunctionError, result.ErrorMessage = "Unhandled", failed.Error()
+	}
+	return result, nil
 }
 
 func (f *fake) seen() []seen {
@@ -645,8 +658,8 @@ func TestFailedCommitIsMadeGood(t *testing.T) {
 	b := newBench(t, 1)
 	b.produce(0, 0, 10)
 	var failed atomic.Int64
-	b.broker.Cluster().ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		b.broker.Cluster().KeepControl()
+	b.cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.cluster.KeepControl()
 		if failed.Add(1) > 2 {
 			return nil, nil, false
 		}
@@ -733,8 +746,8 @@ func TestNoCommitAboveAnUnsettledRecord(t *testing.T) {
 	const partitions, records = 3, 400
 	b := newBench(t, partitions)
 	settled := &settledSets{set: map[int32]map[int64]bool{}}
-	b.broker.Cluster().ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		b.broker.Cluster().KeepControl()
+	b.cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.cluster.KeepControl()
 		for _, tp := range req.(*kmsg.OffsetCommitRequest).Topics {
 			for _, p := range tp.Partitions {
 				if missing := settled.unsettledBelow(p.Partition, p.Offset); len(missing) > 0 {
