@@ -27,7 +27,7 @@
 //
 // # What a value must be
 //
-// Lossless or refused, for every type; docs/values.md has the table for users.
+// Lossless or refused, for every type.
 //
 //   - Integers: a number without a fraction (1e3 and 100.0 are integers), or a
 //     string of digits without leading zeros. Decimal: the same with fractions,
@@ -43,6 +43,9 @@
 //     column's DEFAULT, else NULL, else refused.
 //   - Tuple: an object by the members' names, or an array without names. Nested:
 //     an array of objects or an object of arrays. "n.a" addresses member a of n.
+//   - Bool: true or false. Enum: a name. UUID: 8-4-4-4-12 hexadecimal digits. IPv4,
+//     IPv6: an address, an IPv4 one in an IPv6 column as ::ffff:a.b.c.d. Map: an
+//     object, each key the text of the key type.
 //   - JSON: an object, sent as it is. The column keeps the value of each path, so
 //     two keys that make one path are refused, and so is an integer that no
 //     64-bit integer holds.

@@ -79,20 +79,24 @@ type compiler struct {
 }
 
 func newCompiler(opts Options) *compiler {
-	zone := opts.Timezone
-	if zone != nil && zone.String() == "UTC" {
-		zone = nil
-	}
-	return &compiler{
+	c := &compiler{
 		opts: opts,
 		types: typeCompiler{
 			fold: opts.CaseInsensitive, zero: opts.Missing == MissingZero,
-			truncate: opts.TruncateFraction, epoch: opts.Epoch, zone: zone,
+			truncate: opts.TruncateFraction, epoch: opts.Epoch,
 		},
 		encoder: &Encoder{},
 		columns: map[string]Column{},
 		taken:   map[string]bool{},
 	}
+	if opts.Timezone != nil {
+		zone, err := loadZone(opts.Timezone.String())
+		if err != nil {
+			c.problem("the server's time zone: %w", err)
+		}
+		c.types.zone = zone
+	}
+	return c
 }
 
 func (c *compiler) problem(format string, args ...any) {

@@ -173,7 +173,7 @@ func TestRefusalsNameColumnPathAndValue(t *testing.T) {
 		`{}`:                               {Column: "need", Path: "need", Code: rowbinary.CodeMissing, Message: "need: no key for it, and String has neither a default nor NULL"},
 		`{"a":"` + strings.Repeat("é", 40) + `"}`: {Column: "a", Path: "a", Code: rowbinary.CodeInvalidText,
 			Message: "a: no integer as UInt8 takes it (digits, no leading zero): \"" + strings.Repeat("é", 31) + "..."},
-		"{\"a\":\"\\u0007\x7f\"}": {Column: "a", Path: "a", Code: rowbinary.CodeInvalidText, Message: `a: no integer as UInt8 takes it (digits, no leading zero): \"\\u0007\x7f\"`},
+		"{\"a\":\"\\u0007\x7fü\"}": {Column: "a", Path: "a", Code: rowbinary.CodeInvalidText, Message: `a: no integer as UInt8 takes it (digits, no leading zero): "\u0007\x7fü"`},
 	} {
 		require.Equal(t, want, *tb.refused(value), value)
 	}
@@ -534,6 +534,7 @@ func TestCompileNamesEveryProblem(t *testing.T) {
 		{rowbinary.Options{Unknown: rowbinary.UnknownCollect, Overflow: "a"}, "a UInt8", "must be JSON, String or Map"},
 		{rowbinary.Options{Tombstones: rowbinary.TombstonesDelete}, "a UInt8", "deletions need a marker column"},
 		{rowbinary.Options{Provenance: rowbinary.Provenance{Timestamp: "a"}}, "a DateTime", "DateTime64(3)"},
+		{rowbinary.Options{Timezone: time.Local}, "a UInt8", "time zone \"Local\""},
 		{rowbinary.Options{}, "a Nullable(Nullable(UInt8))", "arguments"},
 		{rowbinary.Options{}, "a Decimal(77, 2)", "arguments"},
 		{rowbinary.Options{}, "a Tuple(x UInt8, x UInt8)", "twice"},

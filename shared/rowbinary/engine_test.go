@@ -82,24 +82,26 @@ func TestServerTakesEveryJSONThatIsNotRefused(t *testing.T) {
 	encoder, err := rowbinary.Compile(e.columns("j"), rowbinary.Options{})
 	require.NoError(t, err)
 	writer := encoder.NewWriter()
-	deepest := rowbinary.MaxDepth - 1
+	deepest := rowbinary.MaxDepth
 	values := []string{
 		strings.Repeat(`{"a":`, deepest) + "1" + strings.Repeat("}", deepest),
-		`{"a":` + strings.Repeat(`[`, deepest) + strings.Repeat("]", deepest) + "}",
+		`{"a":` + strings.Repeat(`[`, deepest-1) + strings.Repeat("]", deepest-1) + "}",
 		`{"` + strings.Repeat("k", 1<<16) + `":1}`, `{"":1,"a":{"":2}}`, `{"a":1,"a.b":2}`, `{".":1}`, `{"a\u0000":"\u0000"}`, `{"a":0.` + strings.Repeat("1", 1000) + `}`, `{"a":1e-400}`, `{"a":1E+2}`, `{"a":-0}`,
 	}
+	edges := len(values) // all of these are taken
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 1500 {
 		values = append(values, "{"+strings.Join(randomFields(r, 3), ",")+"}")
 	}
 	var rows []byte
 	stored := 0
-	for _, value := range values {
+	for i, value := range values {
 		next, outcome, _ := writer.Append(rows, "", 0, &kafka.Record{Value: []byte(`{"c":` + value + `}`)})
 		if outcome == rowbinary.Stored {
 			rows = next
 			stored++
 		}
+		require.True(t, outcome == rowbinary.Stored || i >= edges, value)
 	}
 	require.Greater(t, stored, 500)
 	require.Less(t, stored, len(values))

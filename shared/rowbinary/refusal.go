@@ -41,7 +41,9 @@ const (
 	CodeBadKey        Code = "bad_key"         // a tombstone whose key is not what the key columns need
 )
 
-// MaxDepth is how deep arrays and objects may be nested in a record.
+// MaxDepth is how deep arrays and objects may be nested in a field that is not
+// taken apart: one that no column takes, or the value of a JSON column. The
+// server's own parser ends at about 1,000.
 const MaxDepth = 512
 
 // Refusal says why a record is not stored.

@@ -88,6 +88,9 @@ const (
 // by digit, never through a float. lost says that digits behind the last part
 // are not zero; fits is false when the rest is beyond 256 bits.
 func exact(text []byte, scale int) (x wide, negative, lost, fits bool) {
+	if v, ok := shortNumber(text, scale); ok {
+		return wide{v}, text[0] == '-', false, true
+	}
 	if negative = text[0] == '-'; negative {
 		text = text[1:]
 	}
@@ -126,6 +129,33 @@ func exact(text []byte, scale int) (x wide, negative, lost, fits bool) {
 		}
 	}
 	return x, negative, lost, true
+}
+
+// shortDigits is how many digits shortNumber handles: any such number fits 64 bits.
+const shortDigits = 18
+
+// shortNumber is exact for the usual number: short, without an exponent, and with
+// no more digits behind the point than are kept. ok is false for any other.
+func shortNumber(text []byte, scale int) (v uint64, ok bool) {
+	if len(text) > shortDigits || len(text)+scale > shortDigits {
+		return 0, false
+	}
+	pad, behind := scale, 0
+	for i, c := range text {
+		switch {
+		case c-'0' <= 9:
+			v = v*10 + uint64(c-'0')
+			pad -= behind
+		case c == '.':
+			behind = 1
+		case i > 0 || c != '-':
+			return 0, false
+		}
+	}
+	if pad < 0 {
+		return 0, false
+	}
+	return v * uint64(pow10(pad)), true
 }
 
 // splitNumber finds the digits (with their point), how many of them stand before

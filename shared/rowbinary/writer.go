@@ -1,6 +1,7 @@
 package rowbinary
 
 import (
+	"fmt"
 	"hash/maphash"
 	"strconv"
 	"strings"
@@ -168,8 +169,12 @@ func (w *Writer) valueAt(at int) string {
 	switch value[0] {
 	case '{', '[': // shown from its beginning
 	case '"':
-		if end, _ := run(value, 1); end < len(value) && value[end] == '"' {
-			value = value[:end+1]
+		for i := 1; i < len(value); i++ {
+			if value[i] == '"' {
+				value = value[:i+1]
+			} else if value[i] == '\\' {
+				i++
+			}
 		}
 	default:
 		if end := strings.IndexAny(unsafeString(value), ",]} \t\r\n"); end > 0 {
@@ -207,13 +212,19 @@ func excerpt(text []byte) string {
 		}
 		text, cut = text[:end], "..."
 	}
+	var b strings.Builder
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
-		if r == utf8.RuneError && size == 1 || !strconv.IsPrint(r) {
-			quoted := strconv.Quote(string(text))
-			return quoted[1:len(quoted)-1] + cut
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, "\\x%02x", text[i])
+		case !strconv.IsPrint(r):
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		default:
+			b.WriteRune(r)
 		}
 		i += size
 	}
-	return string(text) + cut
+	return b.String() + cut
 }
