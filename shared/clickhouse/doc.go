@@ -39,7 +39,14 @@
 // the guarantee (judge.go), with every problem at once and the SQL that would
 // solve each. Later calls are one query that sees a change of the table; then
 // all is read again and the encoder compiled anew. A chunk keeps the columns it
-// was encoded for, and is not sent when the table has changed since.
+// was encoded for, and is not sent once their types or the engine have changed.
+//
+// # What it needs on the way
+//
+// A load balancer in between must send nothing twice and must let the header
+// X-ClickHouse-Query-Id through: an answer without it proves nothing, and every
+// insert would be in doubt. Settings and column names travel in the URL, so a
+// limit on its length bounds the number of columns.
 //
 // # What it cannot see
 //

@@ -44,7 +44,7 @@ func (s server) config(table string) clickhouse.Config {
 	}
 }
 
-func open(t *testing.T, config clickhouse.Config) *clickhouse.Target {
+func open(t testing.TB, config clickhouse.Config) *clickhouse.Target {
 	t.Helper()
 	target, err := clickhouse.New(config)
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func open(t *testing.T, config clickhouse.Config) *clickhouse.Target {
 }
 
 // ready is a target after its Preflight.
-func (s server) ready(t *testing.T, table string) *clickhouse.Target {
+func (s server) ready(t testing.TB, table string) *clickhouse.Target {
 	t.Helper()
 	target := open(t, s.config(table))
 	_, err := target.Preflight(t.Context())

@@ -191,14 +191,15 @@ func familyOf(engineName string) (family, string) {
 	return f, variant
 }
 
-// closing is the index of the bracket that closes tokens[0].
+// closing is the index of the bracket that closes tokens[0], len(tokens) when
+// none does.
 func closing(tokens []token) int {
 	for i, t := range tokens[1:] {
 		if t.kind == sign && t.depth == tokens[0].depth && strings.ContainsAny(t.text, ")]}") {
 			return i + 1
 		}
 	}
-	return len(tokens) - 1
+	return len(tokens)
 }
 
 // lastWord is the index of the last keyword outside brackets, len(tokens) when

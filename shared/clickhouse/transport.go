@@ -159,7 +159,9 @@ func refuseRedirect(resp *http.Response, err error) (*http.Response, error) {
 
 // prove returns nil only for an answer that ClickHouse gives when the insert is
 // done: no exception in header, trailer or body, framed or not, and our own
-// query id, which no proxy's page and no other query has.
+// query id, which no proxy's page and no other query has. The row count in
+// X-ClickHouse-Summary proves nothing: it counts deduplicated rows or not, and
+// those of views, by version.
 func prove(resp *http.Response, answer []byte, queryID string) error {
 	text := strings.TrimSpace(string(answer))
 	for _, h := range []http.Header{resp.Header, resp.Trailer} {
