@@ -159,7 +159,7 @@ func (m *Machine) done() Step {
 func (m *Machine) fail(err error) Step { return m.end(err) }
 
 func (m *Machine) end(err error) Step {
-	out := Outcome{Err: err, Lost: m.lost, Tally: m.tally, Entry: m.entry, Loaded: m.loaded}
+	out := Outcome{Err: err, Lost: m.lost, Tally: m.tally, Entry: m.entry, Loaded: m.loaded, Token: m.sent}
 	out.Settled = len(m.inv.Batch) - len(m.batch)
 	for _, r := range m.batch {
 		if !m.mine.Contains(r.Offset) {

@@ -150,6 +150,7 @@ type Machine struct {
 	writes    int
 	restarts  int
 	sends     int
+	sent      string // the last token sent
 	lastErr   error
 	lost      error // why rows were given up (at-most-once)
 	ownSource []byte

@@ -27,6 +27,7 @@ func (m *Machine) send(now time.Time) Step {
 		return m.onSent(Answer{Now: now, Err: &Error{Kind: Retryable, Reason: ReasonOutOfTime, Message: "no time left to send", Err: m.lastErr}})
 	}
 	m.sends++
+	m.sent = in.Token
 	m.tally.BytesStored += int64(m.chunk.Bytes)
 	return m.ask(Step{Op: OpInsert, Chunk: m.chunk, Send: Insert{
 		Lane: m.inv.Lane, Chunk: m.chunk, First: in.Send.Offsets.First(), Last: in.Send.Offsets.Last(),

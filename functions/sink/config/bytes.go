@@ -23,7 +23,7 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 		}
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n < 0 || n > 1<<50 {
+	if err != nil || n < 0 || n > 1<<50/factor {
 		return fmt.Errorf("%q is not a number of bytes such as 64MiB", text)
 	}
 	*b = Bytes(n * factor)

@@ -48,6 +48,7 @@ type Config struct {
 
 	FunctionTimeout time.Duration `env:"FUNCTION_TIMEOUT,required" min:"5s" max:"15m" doc:"The function's timeout, as Lambda has it. More than INSERT_TIMEOUT + CLOCK_MARGIN + DEADLINE_MARGIN."`
 	InsertTimeout   time.Duration `env:"INSERT_TIMEOUT" envDefault:"30s" min:"1s" max:"14m" doc:"Bounds one insert, at the server too. No insert begins later than this before the end of the invocation."`
+	SendWindow      time.Duration `env:"SEND_WINDOW" envDefault:"5s" min:"10ms" max:"5m" doc:"How soon after its announcement in the ledger an insert must be sent. The lane of a function that crashed is undecided for SEND_WINDOW + INSERT_TIMEOUT + CLOCK_MARGIN."`
 	ClockMargin     time.Duration `env:"CLOCK_MARGIN" envDefault:"2s" min:"1ms" max:"1m" doc:"The greatest difference between any two clocks involved."`
 	DeadlineMargin  time.Duration `env:"DEADLINE_MARGIN" envDefault:"1s" min:"100ms" max:"1m" doc:"Deliveries end this long before Lambda would end the function."`
 	TrustHorizon    time.Duration `env:"TRUST_HORIZON" envDefault:"10m" min:"0s" max:"24h" doc:"How old an announced insert may be for its token to be trusted (Replicated and Shared tables)."`
@@ -113,7 +114,7 @@ type Config struct {
 func (c *Config) Rules() delivery.Rules {
 	return delivery.Rules{
 		Guarantee: c.Guarantee, Replay: c.Replay, OnRecreate: c.OnRecreate,
-		TrustHorizon: c.TrustHorizon, InsertTimeout: c.InsertTimeout,
+		TrustHorizon: c.TrustHorizon, InsertTimeout: c.InsertTimeout, SendWindow: c.SendWindow,
 		ClockMargin: c.ClockMargin, FunctionTimeout: c.FunctionTimeout,
 		ChunkLimit:            delivery.Limit{Rows: c.ChunkRows, Bytes: int(c.ChunkBytes)},
 		AcceptIncompleteViews: c.AcceptIncompleteViews,

@@ -27,7 +27,9 @@ type Setting struct {
 func Settings() []Setting {
 	var all []Setting
 	section := ""
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Config]()) {
+	t := reflect.TypeFor[Config]()
+	for i := range t.NumField() {
+		f := t.Field(i)
 		if s, ok := f.Tag.Lookup("section"); ok {
 			section = s
 			continue

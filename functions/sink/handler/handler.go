@@ -120,6 +120,7 @@ func (h *Handler) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 // serve delivers the event and makes the answer.
 func (h *Handler) serve(ctx context.Context, inv *invocation, payload []byte) ([]byte, error) {
 	if err := h.setStop(ctx, inv); err != nil {
+		inv.refused = true
 		return nil, err
 	}
 	ctx, cancel := context.WithDeadline(ctx, inv.stop)

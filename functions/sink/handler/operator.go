@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"oncehouse/shared/delivery"
@@ -121,6 +122,8 @@ func (h *Handler) operationLanes(o operation) ([]delivery.Lane, error) {
 		problem = "the pipeline has no ledger"
 	case len(partitions) == 0:
 		problem = `"partition" or "partitions" is missing`
+	case slices.Min(partitions) < 0:
+		problem = fmt.Sprintf("partition %d: 0 or more expected", slices.Min(partitions))
 	case cluster == "":
 		problem = `"cluster" is missing: <name>/<uuid> of the MSK cluster, as tokens in the log show it`
 	case o.Cluster != "" && o.Cluster != cluster:
@@ -142,7 +145,11 @@ func (h *Handler) operateOne(ctx context.Context, action string, lane delivery.L
 	if err != nil || action == actionInspect {
 		return entry, err
 	}
-	if entry.Version == 0 {
+	switch {
+	case entry.Version > 0:
+	case action == actionRebase: // a topic that something else stored before
+		entry.Generation = 1
+	default:
 		return entry, &delivery.Error{Kind: delivery.Fatal, Reason: ReasonOperation, Message: "the ledger has no such lane: check cluster and partition"}
 	}
 	if action == actionRebase {
