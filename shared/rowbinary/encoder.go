@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	_ "time/tzdata" // zones of columns must not depend on the machine
 	"unicode/utf8"
 )
@@ -90,7 +91,11 @@ func newCompiler(opts Options) *compiler {
 		taken:   map[string]bool{},
 	}
 	if opts.Timezone != nil {
-		zone, err := loadZone(opts.Timezone.String())
+		name := opts.Timezone.String()
+		if opts.Timezone == time.Local { // whose name may be a real one
+			name = "Local"
+		}
+		zone, err := loadZone(name)
 		if err != nil {
 			c.problem("the server's time zone: %w", err)
 		}

@@ -263,6 +263,24 @@ func TestRawColumns(t *testing.T) {
 	require.Equal(t, rowbinary.CodeNotJSON, tb.refused(`{"r":nope}`).Code)
 }
 
+// A key is compared with the one that came last time, but never instead of being
+// JSON.
+func TestNamesThatNeedEscapes(t *testing.T) {
+	for name, key := range map[string]string{`q\z`: `q\\z`, `a"b`: `a\"b`, "a\tb": `a\tb`, `\u0041`: `\\u0041`} {
+		encoder, err := rowbinary.Compile([]rowbinary.Column{{Name: name, Type: "UInt8"}, {Name: "x", Type: "Tuple(`in\\\\ner` UInt8)", DefaultKind: "DEFAULT"}}, rowbinary.Options{})
+		require.NoError(t, err)
+		tb := &table{t, encoder, encoder.NewWriter()}
+		for range 2 {
+			require.Equal(t, cat(0, 1, 0, 2), tb.row(`{"`+key+`":1,"x":{"in\\ner":2}}`))
+			require.Equal(t, rowbinary.CodeNotJSON, tb.refused(`{"`+key+`":1,"x":{"in\ner":2}}`[:len(key)+10]).Code)
+		}
+		if name != `\u0041` {
+			require.Equal(t, rowbinary.CodeNotJSON, tb.refused(`{"`+name+`":1}`).Code)
+		}
+		require.NotEmpty(t, tb.refused(`{"`+name+`":1}`).Code)
+	}
+}
+
 func TestCaseInsensitiveKeys(t *testing.T) {
 	tb := newTable(t, rowbinary.Options{CaseInsensitive: true}, "userId UInt8", "Äb Tuple(Inner UInt8)", "n.A Array(UInt8)")
 	want := cat(0, 1, 0, 2, 0, 1, 3)

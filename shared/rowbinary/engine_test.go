@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,6 +19,9 @@ import (
 // table's rows as TSV.
 func (e *engine) store(table string, opts rowbinary.Options, values ...string) string {
 	e.t.Helper()
+	zone, err := time.LoadLocation(strings.TrimSpace(e.must("SELECT timezone()")))
+	require.NoError(e.t, err)
+	opts.Timezone = zone
 	encoder, err := rowbinary.Compile(e.columns(table), opts)
 	require.NoError(e.t, err)
 	writer := encoder.NewWriter()

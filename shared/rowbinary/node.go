@@ -133,7 +133,8 @@ type lookup struct {
 	// fold: keys are looked up in lower case.
 	fold bool
 	// predicts: the object's own members are looked up, and which of them came
-	// behind which is kept in Writer.follow, from follow on.
+	// behind which is kept in Writer.follow, from follow on. Their names stand in
+	// a record as they are: none needs an escape.
 	predicts bool
 	follow   int
 }
@@ -178,6 +179,17 @@ func (l *lookup) find(key []byte) target {
 		at = (at + 1) & l.mask
 	}
 	return target{}
+}
+
+// predictable reports whether keys of members can be compared without reading
+// them as strings.
+func predictable(members []member) bool {
+	for _, m := range members {
+		if end, _ := run([]byte(m.name), 0); end < len(m.name) {
+			return false
+		}
+	}
+	return len(members) > 0
 }
 
 // hashKey mixes the length with the first, middle and last bytes (FNV's prime).

@@ -73,7 +73,7 @@ func (c *compiler) address(row *object) {
 		}
 	}
 	row.keys = c.types.lookup(len(row.members) + len(prefixes) + len(row.dotted))
-	row.keys.predicts = len(row.members) > 0
+	row.keys.predicts = predictable(row.members)
 	for i, m := range row.members {
 		if !row.keys.add(m.name, target{toMember, i, i}) {
 			c.problem("column %s differs from another only in case, and keys are matched whatever their case", m.name)

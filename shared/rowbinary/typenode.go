@@ -373,7 +373,7 @@ func (c *typeCompiler) tuple(t *typeExpr) (*node, error) {
 	}
 	n.op = opTuple
 	n.members = &object{members: members, keys: c.lookup(len(members))}
-	n.members.keys.predicts = true
+	n.members.keys.predicts = predictable(members)
 	for i, m := range members {
 		if !utf8.ValidString(m.name) || !n.members.keys.add(m.name, target{toMember, i, i}) {
 			return nil, fmt.Errorf("member %q is there twice or not UTF-8", m.name)

@@ -170,9 +170,10 @@ func (w *Writer) valueAt(at int) string {
 	case '{', '[': // shown from its beginning
 	case '"':
 		for i := 1; i < len(value); i++ {
-			if value[i] == '"' {
+			switch value[i] {
+			case '"':
 				value = value[:i+1]
-			} else if value[i] == '\\' {
+			case '\\':
 				i++
 			}
 		}
