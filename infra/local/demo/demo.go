@@ -1,0 +1,238 @@
+// Package demo shows what the guarantees are worth: it produces a click stream,
+// runs it through the local stack while it kills the function and the engine
+// and cuts batches anew, and then counts.
+//
+//	proofs, err := demo.Run(ctx, s, demo.Options{Records: 1_000_000, Out: os.Stdout})
+//
+// What a run came to is decided by three things that do not trust the sink: the
+// offsets that the broker acknowledged, the generator, which recomputes every
+// record from its index, and the table and the queue as they are afterwards.
+// Each row of the table is compared column by column, byte by byte (rows.go);
+// each dead letter is parsed and compared with the record it is of (proof.go).
+//
+// All guarantees meet the same faults (faults.go). Exactly-once has to come out
+// exact; that at-least-once doubles and at-most-once loses is not arranged, but
+// it is what their orders of steps do when they are interrupted there.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"oncehouse/infra/local/clickstream"
+	"oncehouse/infra/local/engine/faults"
+	"oncehouse/infra/local/mapping"
+	"oncehouse/infra/local/stack"
+	"oncehouse/shared/delivery"
+)
+
+// Options of a demo.
+type Options struct {
+	// Root is the repository, for the table's DDL.
+	Root string
+	// Records in all: 8 in 10 exactly once, the rest half and half.
+	Records int64
+	// Seed of the stream and of the faults.
+	Seed uint64
+	// Out takes progress and results.
+	Out io.Writer
+	// Terminal: progress is one line that is written over.
+	Terminal bool
+}
+
+// stalled is how long a run may stand still: much longer than any recovery.
+const stalled = time.Minute
+
+// run is one guarantee on its way.
+type run struct {
+	Options
+	stack     *stack.Stack
+	guarantee delivery.Guarantee
+	pipeline  stack.Pipeline
+	records   int64
+	producer  *producer
+	chaos     *chaos
+	begun     time.Time
+}
+
+// Run runs all guarantees, one after the other, and returns what each came to.
+// Error: a run could not be finished; that it was not exact is no error.
+func Run(ctx context.Context, s *stack.Stack, options Options) ([]Proof, error) {
+	var proofs []Proof
+	for _, part := range []struct {
+		guarantee delivery.Guarantee
+		tenths    int64
+	}{{delivery.ExactlyOnce, 8}, {delivery.AtLeastOnce, 1}, {delivery.AtMostOnce, 1}} {
+		r := newRun(s, options, part.guarantee, options.Records*part.tenths/10)
+		proof, err := r.run(ctx)
+		if err != nil {
+			return proofs, fmt.Errorf("run %s: %w", part.guarantee, err)
+		}
+		proofs = append(proofs, proof)
+	}
+	printTable(options.Out, proofs)
+	return proofs, showQuery(ctx, options.Out, s.Engine.URL())
+}
+
+func newRun(s *stack.Stack, options Options, guarantee delivery.Guarantee, records int64) *run {
+	name := strings.ReplaceAll(string(guarantee), "-", "_")
+	generator := clickstream.Generator{Seed: options.Seed, Size: 300, PoisonEvery: 1000, TombstoneEvery: 500}
+	p := stack.Pipeline{
+		Name: name, Topic: "clicks-" + string(guarantee), Partitions: 12, Table: "clicks_" + name, Guarantee: guarantee,
+		Concurrency: 3, Timeout: 15 * time.Second,
+		// Short times make recovery quick to watch: after a kill a lane is
+		// undecided for send window + insert timeout + clock margin.
+		Settings: map[string]string{"INSERT_TIMEOUT": "3s", "SEND_WINDOW": "1s", "CLOCK_MARGIN": "200ms"},
+	}
+	return &run{
+		Options: options, stack: s, guarantee: guarantee, records: records, pipeline: p,
+		producer: &producer{brokers: s.Broker.Addrs(), topic: p.Topic, partitions: p.Partitions, generator: generator},
+	}
+}
+
+func (r *run) run(ctx context.Context) (Proof, error) {
+	if err := r.createTable(ctx); err != nil {
+		return Proof{}, err
+	}
+	proxy, err := faults.New(ctx, r.stack.Engine.Addr())
+	if err != nil {
+		return Proof{}, err
+	}
+	defer func() { _ = proxy.Close() }()
+	r.pipeline.Settings["CLICKHOUSE_URL"] = "http://" + proxy.Addr()
+	r.chaos = &chaos{
+		engine: r.stack.Engine, proxy: proxy, environments: r.pipeline.Concurrency,
+		random: rand.New(rand.NewPCG(r.Seed, uint64(len(r.guarantee)))), //nolint:gosec // a schedule, not a secret
+	}
+	running, err := r.stack.StartPipeline(ctx, r.pipeline, func(cfg *mapping.Config) {
+		cfg.Recut, cfg.OnDelivery = r.chaos.recut, r.chaos.delivered
+	})
+	if err != nil {
+		return Proof{}, err
+	}
+	defer running.Stop()
+	r.chaos.function, r.chaos.mapping = running.Function, running.Mapping
+	r.begun = time.Now()
+	index, err := r.deliver(ctx, running)
+	if err != nil {
+		return Proof{}, err
+	}
+	return r.prove(ctx, index, time.Since(r.begun))
+}
+
+// deliver produces and delivers everything, under faults, and returns what was
+// produced.
+func (r *run) deliver(ctx context.Context, running *stack.Running) ([][]int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	broken := make(chan error, 1)
+	go func() { broken <- r.chaos.run(ctx, r.records) }()
+	stopProgress := r.showProgress(ctx)
+	defer stopProgress()
+	index, err := r.producer.produce(ctx, r.records)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.drain(ctx, running.Mapping, broken); err != nil {
+		return nil, err
+	}
+	cancel()
+	// Zombies may still be at work: they are part of the result.
+	within, done := context.WithTimeout(context.WithoutCancel(ctx), 2*r.pipeline.Timeout)
+	defer done()
+	return index, errors.Join(running.Mapping.Shutdown(within), running.Function.Shutdown(within))
+}
+
+// drain waits until everything is delivered. Error: the schedule could not be
+// performed, or nothing moves any more.
+func (r *run) drain(ctx context.Context, m *mapping.Mapping, broken <-chan error) error {
+	drained := make(chan error, 1)
+	go func() { drained <- m.Drained(ctx) }()
+	tick := time.NewTicker(stalled)
+	defer tick.Stop()
+	last := int64(-1)
+	for {
+		select {
+		case err := <-broken: // the schedule is over
+			if err != nil {
+				return err
+			}
+			broken = nil
+		case err := <-drained:
+			return err
+		case <-tick.C:
+			settled := r.chaos.settled.Load()
+			if settled == last {
+				return fmt.Errorf("nothing moved for %s; the function's last error: %s", stalled, r.chaos.lastErrorText())
+			}
+			last = settled
+		}
+	}
+}
+
+// prove looks at what there is.
+func (r *run) prove(ctx context.Context, index [][]int64, took time.Duration) (Proof, error) {
+	c := newChecker(&truth{generator: r.producer.generator, topic: r.pipeline.Topic, pipeline: r.pipeline.Name, index: index})
+	rows, err := r.query(ctx, fmt.Sprintf(rowQuery, r.pipeline.Table))
+	if err != nil {
+		return Proof{}, err
+	}
+	defer func() { _ = rows.Close() }()
+	if err := readRows(rows, c.row); err != nil {
+		return Proof{}, err
+	}
+	letters, err := r.stack.ReceiveLetters(ctx)
+	if err != nil {
+		return Proof{}, err
+	}
+	for _, body := range letters {
+		c.letter(body)
+	}
+	p := c.finish()
+	p.Guarantee, p.Seconds = r.guarantee, took.Seconds()
+	p.Kills, p.Recuts = r.chaos.kills.Load(), r.chaos.recuts.Load()
+	r.say("%s: %d records in %.1f s, %d kills, %d times cut anew or rewound", r.guarantee, p.Produced, p.Seconds, p.Kills, p.Recuts)
+	for _, problem := range c.Problems {
+		r.say("  e.g. %s", problem)
+	}
+	return p, nil
+}
+
+// createTable makes the table of events/clicks.sql under the pipeline's name.
+func (r *run) createTable(ctx context.Context) error {
+	ddl, err := os.ReadFile(filepath.Join(r.Root, "events", "clicks.sql"))
+	if err != nil {
+		return fmt.Errorf("read the table's DDL: %w", err)
+	}
+	text := strings.Replace(string(ddl), "CREATE TABLE clicks\n", "CREATE TABLE "+r.pipeline.Table+"\n", 1)
+	answer, err := r.query(ctx, text)
+	if err != nil {
+		return err
+	}
+	return answer.Close()
+}
+
+// query sends a statement to the engine as curl would.
+func (r *run) query(ctx context.Context, text string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.stack.Engine.URL(), strings.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("query the engine: %w", err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("query the engine: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		message, _ := io.ReadAll(io.LimitReader(res.Body, 1000))
+		return nil, errors.Join(fmt.Errorf("query the engine: %s", strings.TrimSpace(string(message))), res.Body.Close())
+	}
+	return res.Body, nil
+}

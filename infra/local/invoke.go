@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"oncehouse/infra/local/lambdahost"
+	"oncehouse/infra/local/stack"
+	"oncehouse/shared/deadletter"
+)
+
+type invokeCommand struct {
+	Files []string `arg:"" help:"Events: the files of events/, or your own." type:"existingfile"`
+	Table string   `help:"SQL file that creates the table clicks." type:"existingfile" default:"events/clicks.sql"`
+	Rows  int      `help:"How many rows of a file to show." default:"3"`
+	Dir   string   `help:"Directory for data and logs; emptied at the start." type:"path" default:".cache/invoke"`
+}
+
+// Run hands the files, one after the other, to one function per topic.
+func (c *invokeCommand) Run(ctx context.Context) error {
+	root, err := root()
+	if err != nil {
+		return err
+	}
+	s, err := stack.Start(ctx, stack.Options{Root: root, Dir: c.Dir, Fresh: true})
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	ddl, err := os.ReadFile(c.Table)
+	if err != nil {
+		return fmt.Errorf("read the table's DDL: %w", err)
+	}
+	if _, err := query(ctx, s, string(ddl)); err != nil {
+		return err
+	}
+	functions := map[string]*lambdahost.Function{}
+	failed := 0
+	for _, file := range c.Files {
+		payload, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read the event: %w", err)
+		}
+		e := readEvent(payload)
+		fn := functions[e.topic]
+		if fn == nil {
+			if fn, _, err = s.Function(stack.Pipeline{Topic: e.topic, Table: "clicks"}); err != nil {
+				return err
+			}
+			defer fn.Close()
+			functions[e.topic] = fn
+		}
+		ok, err := c.invoke(ctx, s, fn, file, payload, e)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			failed++
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d events failed", failed, len(c.Files))
+	}
+	return nil
+}
+
+// invoke hands over one event and prints what came of it.
+func (c *invokeCommand) invoke(ctx context.Context, s *stack.Stack, fn *lambdahost.Function, file string, payload []byte, e event) (bool, error) {
+	result, err := fn.Invoke(ctx, payload)
+	if err != nil {
+		return false, err
+	}
+	fmt.Printf("%s\n  answer   %s (%.0f ms)\n", filepath.Clean(file), strings.TrimSpace(string(result.Payload)), float64(result.Duration.Microseconds())/1000)
+	where := " FROM clicks WHERE (_topic, _partition, _offset) IN (" + strings.Join(append(e.records, "('', 0, -1)"), ", ") + ")"
+	count, err := query(ctx, s, "SELECT count()"+where)
+	if err != nil {
+		return false, err
+	}
+	rows, err := query(ctx, s, fmt.Sprintf("SELECT *%s ORDER BY _topic, _partition, _offset LIMIT %d FORMAT JSONEachRow", where, c.Rows))
+	if err != nil {
+		return false, err
+	}
+	fmt.Printf("  rows     %s of %d records\n", strings.TrimSpace(count), len(e.records))
+	printIndented(rows)
+	letters, err := s.ReceiveLetters(ctx)
+	if err != nil {
+		return false, err
+	}
+	fmt.Printf("  letters  %d\n", len(letters))
+	for _, body := range letters {
+		letter, err := deadletter.Parse(body)
+		if err != nil {
+			return false, err
+		}
+		printIndented(fmt.Sprintf("%s offset %d: %s: %s", letter.Lane.TopicPartition, letter.Record.Offset, letter.Code, letter.Message))
+	}
+	return result.FunctionError == "", nil
+}
+
+func printIndented(text string) {
+	for line := range strings.Lines(text) {
+		fmt.Println("    " + strings.TrimRight(line, "\n"))
+	}
+}
+
+// event is what the command has to know of a file: its records as SQL tuples.
+type event struct {
+	topic   string
+	records []string
+}
+
+// readEvent reads what can be read: a file that is refused is a sample too.
+func readEvent(payload []byte) event {
+	var content struct {
+		Records map[string][]struct {
+			Topic     string `json:"topic"`
+			Partition int32  `json:"partition"`
+			Offset    int64  `json:"offset"`
+		} `json:"records"`
+	}
+	e := event{topic: "clicks"}
+	if err := json.Unmarshal(payload, &content); err != nil {
+		return e
+	}
+	for _, list := range content.Records {
+		for _, r := range list {
+			e.topic = r.Topic
+			e.records = append(e.records, fmt.Sprintf("('%s', %d, %d)", r.Topic, r.Partition, r.Offset))
+		}
+	}
+	return e
+}
+
+// query asks the engine over HTTP and returns its answer.
+func query(ctx context.Context, s *stack.Stack, text string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Engine.URL(), strings.NewReader(text))
+	if err != nil {
+		return "", fmt.Errorf("query the engine: %w", err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("query the engine: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = errors.New(strings.TrimSpace(string(answer)))
+	}
+	if err != nil {
+		return "", fmt.Errorf("query the engine: %w", err)
+	}
+	return string(answer), nil
+}

@@ -1,0 +1,69 @@
+// Command oncehouse-local runs oncehouse on one machine: see --help.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the command line.
+type commands struct {
+	Demo   demoCommand   `cmd:"" help:"Send a click stream through every guarantee while functions and the engine are killed, and prove what was stored."`
+	Up     upCommand     `cmd:"" help:"Run the whole stack until Ctrl-C: Kafka, ClickHouse, DynamoDB, SQS, and a function for each pipeline."`
+	Invoke invokeCommand `cmd:"" help:"Hand sample events to the real function and show its answer, the rows and the dead letters."`
+	Setup  setupCommand  `cmd:"" help:"Check the tools and install what the stack runs."`
+	Engine engineCommand `cmd:"" help:"Run the ClickHouse engine alone, as a server over HTTP."`
+}
+
+func main() {
+	var cli commands
+	parser := kong.Must(&cli, kong.Name("oncehouse-local"), kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Description("oncehouse on one machine, without Docker and without AWS. Everything listens on 127.0.0.1."))
+	command, err := parser.Parse(os.Args[1:])
+	parser.FatalIfErrorf(err)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	command.BindTo(ctx, (*context.Context)(nil))
+	err = command.Run()
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "oncehouse-local: interrupted, everything is stopped")
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "oncehouse-local: "+oneLine(err))
+		os.Exit(1)
+	}
+}
+
+// oneLine is an error for people: one line, with what to do where the system
+// said what is wrong.
+func oneLine(err error) string {
+	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
+	if errors.Is(err, syscall.ENOSPC) {
+		return "the disk is full: free some space or choose another --dir (" + text + ")"
+	}
+	return text
+}
+
+// root is the repository: where go.mod is, at or above the working directory.
+func root() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, missing := os.Stat(dir + "/go.mod"); missing == nil {
+			return dir, nil
+		}
+		if dir == "/" {
+			return "", errors.New("no go.mod here or above: run this in a clone of oncehouse")
+		}
+		dir = dir[:max(1, strings.LastIndexByte(dir, '/'))]
+	}
+	return "", fmt.Errorf("find the repository: %w", err)
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"oncehouse/infra/local/broker"
+	"oncehouse/infra/local/engine/chdb"
+)
+
+type setupCommand struct {
+	Kafka string `help:"With apache: Java and Maven are checked and the broker is fetched too." env:"KAFKA" default:"embedded"`
+}
+
+// Run installs what is missing; a second run changes nothing.
+func (c *setupCommand) Run(ctx context.Context) error {
+	root, err := root()
+	if err != nil {
+		return err
+	}
+	if chdb.Package(runtime.GOOS, runtime.GOARCH) == "" {
+		_, err := chdb.Find(root) // says so
+		return err
+	}
+	if err := findTools(); err != nil {
+		return err
+	}
+	if err := npm(ctx, root, "ci", "--no-fund", "--no-audit"); err != nil {
+		return err
+	}
+	if _, err := chdb.Find(root); err != nil {
+		// package-lock.json holds the engine for linux/amd64; the others have
+		// packages of the same version.
+		engine := chdb.Package(runtime.GOOS, runtime.GOARCH) + "@" + chdb.Release
+		if err := npm(ctx, root, "install", "--no-save", "--no-fund", "--no-audit", engine); err != nil {
+			return err
+		}
+	}
+	library, err := chdb.Find(root)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("engine: %s %s for %s/%s\n", filepath.Base(filepath.Dir(library)), chdb.Release, runtime.GOOS, runtime.GOARCH)
+	if c.Kafka == "apache" {
+		if _, err := exec.LookPath("java"); err != nil {
+			return errors.New("KAFKA=apache needs java and it is missing: install Java 17 or newer, or use the embedded broker")
+		}
+		jars, err := broker.Setup(ctx, filepath.Join(root, ".cache", "kafka"), os.Stderr)
+		if err != nil {
+			return err
+		}
+		fmt.Println("kafka: " + filepath.Base(jars))
+	}
+	return nil
+}
+
+// findTools names every tool that is missing, at once.
+func findTools() error {
+	var problems []error
+	for _, tool := range []struct{ name, remedy string }{
+		{"go", "install Go 1.26 or later"},
+		{"node", "install Node.js 20 or later"},
+		{"npm", "install npm, which comes with Node.js"},
+	} {
+		if _, err := exec.LookPath(tool.name); err != nil {
+			problems = append(problems, fmt.Errorf("%s is not installed: %s", tool.name, tool.remedy))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// npm runs npm in the repository; its output is shown when it fails.
+func npm(ctx context.Context, root string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "npm", args...)
+	cmd.Dir = root
+	cmd.Stdout = io.Discard
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("npm %s failed (is the registry reachable, and the disk not full?): %w", args[0], err)
+	}
+	return nil
+}
+
+// findLibrary is where make setup puts the engine.
+func findLibrary() (string, error) {
+	root, err := root()
+	if err != nil {
+		return "", err
+	}
+	return chdb.Find(root)
+}

@@ -1,0 +1,37 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+)
+
+// loopback is the address of a port; 0 is a free one.
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// portIsFree says in time, and in one line, that a port is taken.
+func portIsFree(ctx context.Context, what string, port int) error {
+	if port == 0 {
+		return nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", loopback(port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("port %d, meant for %s, is taken: stop what uses it, or choose another one", port, what)
+	}
+	if err != nil {
+		return fmt.Errorf("listen on port %d for %s: %w", port, what, err)
+	}
+	return listener.Close()
+}
+
+// freeBytes is how much the file system of dir still takes.
+func freeBytes(dir string) (uint64, error) {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(dir, &stat); err != nil {
+		return 0, fmt.Errorf("look at the disk of %s: %w", dir, err)
+	}
+	return stat.Bavail * uint64(stat.Bsize), nil
+}
