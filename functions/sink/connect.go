@@ -11,6 +11,7 @@ import (
 	"oncehouse/functions/sink/config"
 	"oncehouse/functions/sink/handler"
 	"oncehouse/shared/clickhouse"
+	"oncehouse/shared/deadletter/queue"
 	"oncehouse/shared/ledger/dynamo"
 	"oncehouse/shared/secrets"
 )
@@ -36,5 +37,6 @@ func connect(ctx context.Context, cfg *config.Config, logger *slog.Logger) (hand
 	if cfg.LedgerTable != "" {
 		ports.Ledger = dynamo.New(aws, cfg.LedgerTable)
 	}
+	ports.Letters = queue.New(aws, cfg.LetterQueue)
 	return ports, nil
 }

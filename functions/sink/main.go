@@ -8,6 +8,7 @@ import (
 	"log"
 	"log/slog"
 	"os"
+	_ "time/tzdata" // Lambda's base image has no time zones
 
 	"github.com/aws/aws-lambda-go/lambda"
 

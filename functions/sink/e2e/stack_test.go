@@ -1,0 +1,372 @@
+// Package e2e runs the sink as Lambda runs it: the real binary behind the real
+// Runtime API, against the real ClickHouse engine and emulators of DynamoDB and
+// SQS.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/stretchr/testify/require"
+
+	"oncehouse/infra/local/clickstream"
+	"oncehouse/infra/local/dynamodb"
+	"oncehouse/infra/local/engine"
+	"oncehouse/infra/local/engine/enginetest"
+	"oncehouse/infra/local/engine/faults"
+	"oncehouse/infra/local/lambdahost"
+	"oncehouse/infra/local/queue"
+	"oncehouse/shared/deadletter"
+	"oncehouse/shared/kafka"
+)
+
+const (
+	user        = "sink"
+	password    = "s3cret-of-the-test"
+	version     = "1.2.3-e2e"
+	ledgerTable = "ledger"
+	cluster     = "local"
+)
+
+// stack is what all pipelines of the tests share.
+type stack struct {
+	bootstrap string
+	engine    *enginetest.Server
+	ledger    *dynamodb.Server
+	ddl       string // of table clicks
+}
+
+// start builds the binary and starts the servers; they end with the test.
+func start(t testing.TB) *stack {
+	t.Helper()
+	s := &stack{bootstrap: build(t)}
+	s.engine = enginetest.RunWith(t, engine.Options{User: user, Password: password})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var err error
+	s.ledger, err = dynamodb.Start(ctx, dynamodb.Options{Table: ledgerTable})
+	require.NoError(t, err)
+	t.Cleanup(s.ledger.Stop)
+	ddl, err := os.ReadFile("../../../events/clicks.sql")
+	require.NoError(t, err)
+	s.ddl = string(ddl)
+	return s
+}
+
+// build makes the binary as deployment does.
+func build(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bootstrap")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", "lambda.norpc", "-trimpath",
+		"-ldflags", "-s -w -X main.version="+version+" -X main.commit=abc123", "-o", path, "..")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return path
+}
+
+// pipeline is one deployed sink with a table and a queue of its own, and with
+// something to break in front of each server.
+type pipeline struct {
+	*lambdahost.Function
+	t        testing.TB
+	stack    *stack
+	database string
+	conn     clickhouse.Conn
+	inserts  *faults.Proxy // in front of the engine
+	writes   *gate         // in front of DynamoDB
+	letters  *queue.Server
+	// onSend is called when letters are sent.
+	onSend func() queue.Fault
+	log    *syncBuffer
+}
+
+// options of a pipeline; what is empty gets a default.
+type options struct {
+	topic    string
+	ddl      string // "none" for no table
+	settings []string
+	env      map[string]string
+	memoryMB int
+}
+
+func (s *stack) pipeline(t testing.TB, name string, o options) *pipeline {
+	t.Helper()
+	p := &pipeline{t: t, stack: s, database: "db_" + strings.ReplaceAll(name, "-", "_"), log: &syncBuffer{}}
+	s.engine.Exec(t, "CREATE DATABASE "+p.database)
+	opts := s.engine.Options()
+	opts.Auth.Database = p.database
+	var err error
+	p.conn, err = clickhouse.Open(opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.conn.Close()) })
+	if o.ddl == "" {
+		o.ddl = s.ddl
+	}
+	if o.ddl != "none" {
+		require.NoError(t, p.conn.Exec(t.Context(), o.ddl))
+	}
+	p.inserts = enginetest.Faults(t, s.engine)
+	p.writes = newGate(t, s.ledger.Endpoint())
+	p.letters, err = queue.Start(queue.Options{Control: func(c queue.Call) queue.Fault {
+		if strings.HasPrefix(c.Action, "SendMessage") && p.onSend != nil {
+			return p.onSend()
+		}
+		return queue.Fault{}
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.letters.Close()) })
+	letterURL, err := p.letters.Create(name)
+	require.NoError(t, err)
+
+	topic := o.topic
+	if topic == "" {
+		topic = "clicks"
+	}
+	env := map[string]string{
+		"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local", "AWS_REGION": dynamodb.Region,
+		"AWS_ENDPOINT_URL_DYNAMODB": p.writes.url(), "AWS_ENDPOINT_URL_SQS": p.letters.Endpoint(),
+		"ONCEHOUSE_PIPELINE": name, "ONCEHOUSE_TOPIC": topic, "ONCEHOUSE_CLUSTER": cluster,
+		"ONCEHOUSE_LEDGER_TABLE": ledgerTable, "ONCEHOUSE_DEAD_LETTER_QUEUE_URL": letterURL,
+		"ONCEHOUSE_CLICKHOUSE_URL": "http://" + p.inserts.Addr(), "ONCEHOUSE_CLICKHOUSE_DATABASE": p.database,
+		"ONCEHOUSE_CLICKHOUSE_TABLE": "clicks", "ONCEHOUSE_CLICKHOUSE_USER": user, "ONCEHOUSE_CLICKHOUSE_PASSWORD": password,
+		// A crashed function's lane is undecided for the sum of the three.
+		"ONCEHOUSE_FUNCTION_TIMEOUT": "30s", "ONCEHOUSE_INSERT_TIMEOUT": "1s", "ONCEHOUSE_SEND_WINDOW": "200ms", "ONCEHOUSE_CLOCK_MARGIN": "20ms",
+	}
+	for _, setting := range o.settings {
+		key, value, _ := strings.Cut(setting, "=")
+		if env["ONCEHOUSE_"+key] = value; value == "" {
+			delete(env, "ONCEHOUSE_"+key)
+		}
+	}
+	maps.Copy(env, o.env)
+	p.Function, err = lambdahost.New(lambdahost.Config{
+		Name: name, Bootstrap: s.bootstrap, MemoryMB: o.memoryMB, Timeout: 30 * time.Second, Concurrency: 2, Env: env, Log: p.log,
+	})
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	t.Cleanup(func() {
+		if t.Failed() {
+			log := p.log.String()
+			t.Log(log[max(0, len(log)-6000):])
+		}
+	})
+	return p
+}
+
+// deliver invokes the function and wants success in words.
+func (p *pipeline) deliver(payload []byte) lambdahost.Result {
+	p.t.Helper()
+	result, err := p.Invoke(p.t.Context(), payload)
+	require.NoError(p.t, err)
+	require.Empty(p.t, result.FunctionError, "%s: %s", result.ErrorType, result.ErrorMessage)
+	require.JSONEq(p.t, `{"batchItemFailures":[]}`, string(result.Payload))
+	return result
+}
+
+// fail invokes the function and wants an error.
+func (p *pipeline) fail(payload []byte) lambdahost.Result {
+	p.t.Helper()
+	result, err := p.Invoke(p.t.Context(), payload)
+	require.NoError(p.t, err)
+	require.NotEmpty(p.t, result.FunctionError, string(result.Payload))
+	return result
+}
+
+// offsets are the offsets in the table, sorted, with repeats.
+func (p *pipeline) offsets(lane string) []int64 {
+	p.t.Helper()
+	var all []int64
+	err := p.conn.QueryRow(p.t.Context(), "SELECT arraySort(groupArray(_offset)) FROM clicks WHERE concat(_topic, '-', toString(_partition)) = ?", lane).Scan(&all)
+	require.NoError(p.t, err)
+	return all
+}
+
+func (p *pipeline) count() int {
+	p.t.Helper()
+	var n uint64
+	require.NoError(p.t, p.conn.QueryRow(p.t.Context(), "SELECT count() FROM clicks").Scan(&n))
+	return int(n)
+}
+
+// dead are the offsets of the letters in the queue, by lane, each id once.
+func (p *pipeline) dead() map[string][]int64 {
+	p.t.Helper()
+	client := sqs.NewFromConfig(p.letters.Config())
+	letterURL, err := p.letters.Create(p.name())
+	require.NoError(p.t, err)
+	seen, out := map[string]bool{}, map[string][]int64{}
+	for {
+		got, err := client.ReceiveMessage(p.t.Context(), &sqs.ReceiveMessageInput{QueueUrl: &letterURL, MaxNumberOfMessages: 10, VisibilityTimeout: 3600})
+		require.NoError(p.t, err)
+		if len(got.Messages) == 0 {
+			for _, list := range out {
+				slices.Sort(list)
+			}
+			return out
+		}
+		for _, m := range got.Messages {
+			letter := parse(p.t, m)
+			if id := deadletter.ID(letter.Letter); !seen[id] {
+				seen[id] = true
+				lane := letter.Lane.String()
+				out[lane] = append(out[lane], letter.Record.Offset)
+			}
+		}
+	}
+}
+
+func parse(t testing.TB, m types.Message) deadletter.Envelope {
+	t.Helper()
+	letter, err := deadletter.Parse([]byte(*m.Body))
+	require.NoError(t, err)
+	return letter
+}
+
+func (p *pipeline) name() string {
+	return strings.ReplaceAll(strings.TrimPrefix(p.database, "db_"), "_", "-")
+}
+
+// entries are the log lines with that message.
+func (p *pipeline) entries(message string) []map[string]any {
+	p.t.Helper()
+	var out []map[string]any
+	for line := range strings.Lines(p.log.String()) {
+		var entry map[string]any
+		if json.Unmarshal([]byte(line), &entry) == nil && entry["msg"] == message {
+			out = append(out, entry)
+		}
+	}
+	return out
+}
+
+// syncBuffer is a bytes.Buffer that several processes write to.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// gate forwards to DynamoDB and does something else with one chosen write.
+type gate struct {
+	server *httptest.Server
+	target string
+	mu     sync.Mutex
+	seen   int
+	at     int
+	act    func(forward func())
+}
+
+func newGate(t testing.TB, target string) *gate {
+	g := &gate{target: target}
+	g.server = httptest.NewServer(g)
+	t.Cleanup(g.server.Close)
+	return g
+}
+
+func (g *gate) url() string { return g.server.URL }
+
+// onWrite has act done with the n-th write from now on, counted from 1; it is
+// then cut off without an answer.
+func (g *gate) onWrite(n int, act func(forward func())) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen, g.at, g.act = 0, n, act
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	var act func(func())
+	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".PutItem") {
+		g.mu.Lock()
+		if g.seen++; g.seen == g.at {
+			act = g.act
+		}
+		g.mu.Unlock()
+	}
+	if act != nil {
+		act(func() { _ = g.forward(httptest.NewRecorder(), r, body) })
+		panic(http.ErrAbortHandler)
+	}
+	if g.forward(w, r, body) != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// forward goes on when the client is gone, as a request on its way does.
+func (g *gate) forward(w http.ResponseWriter, r *http.Request, body []byte) error {
+	request, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), http.MethodPost, g.target, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header = r.Header.Clone()
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	maps.Copy(w.Header(), response.Header)
+	w.WriteHeader(response.StatusCode)
+	_, err = io.Copy(w, response.Body)
+	return err
+}
+
+// stream makes the records of the tests.
+var stream = clickstream.Generator{Seed: 7, Size: 320}
+
+// batch is first..last of a partition of clicks; the record of an offset is
+// always the same one. Those in poison do not fit the table.
+func batch(partition int32, first, last int64, poison ...int64) kafka.Batch {
+	b := stream.Batch(kafka.TopicPartition{Topic: "clicks", Partition: partition}, first, first, int(last-first+1))
+	for i := range b.Records {
+		if slices.Contains(poison, b.Records[i].Offset) {
+			b.Records[i].Value = []byte(`{"event_id":`)
+		}
+	}
+	return b
+}
+
+func event(batches ...kafka.Batch) []byte {
+	return clickstream.Mapping{BootstrapServers: "127.0.0.1:1"}.Payload(nil, batches...)
+}
+
+// through are the offsets first..last without some.
+func through(first, last int64, without ...int64) []int64 {
+	var out []int64
+	for o := first; o <= last; o++ {
+		if !slices.Contains(without, o) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
