@@ -24,10 +24,13 @@ type commands struct {
 
 func main() {
 	var cli commands
-	parser := kong.Must(&cli, kong.Name("oncehouse-local"), kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	parser := kong.Must(&cli, kong.Name("oncehouse-local"), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Description("oncehouse on one machine, without Docker and without AWS. Everything listens on 127.0.0.1."))
 	command, err := parser.Parse(os.Args[1:])
-	parser.FatalIfErrorf(err)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "oncehouse-local: "+oneLine(err)+"; see --help")
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	command.BindTo(ctx, (*context.Context)(nil))
 	err = command.Run()

@@ -74,6 +74,7 @@ type Stack struct {
 	Broker   broker.Broker
 
 	options   Options
+	library   string // of the engine
 	bootstrap string
 	letters   string
 	invoke    *invokeAPI
@@ -127,8 +128,13 @@ func (s *Stack) start(ctx context.Context) error {
 // prepare checks what must be so before anything is started.
 func (s *Stack) prepare(ctx context.Context) error {
 	var err error
-	if s.options.Dir, err = filepath.Abs(s.options.Dir); err != nil {
-		return fmt.Errorf("locate the data directory: %w", err)
+	if s.library, err = chdb.Find(s.options.Root); err != nil {
+		return err
+	}
+	for _, path := range []*string{&s.options.Root, &s.options.Dir} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return fmt.Errorf("locate %s: %w", *path, err)
+		}
 	}
 	if err := os.MkdirAll(filepath.Join(s.options.Dir, "log"), 0o750); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
@@ -191,12 +197,9 @@ func embedded(cfg broker.EmbeddedConfig) (broker.Broker, error) {
 }
 
 func (s *Stack) startEngine(ctx context.Context, log io.Writer) (string, error) {
-	library, err := chdb.Find(s.options.Root)
-	if err != nil {
-		return "", err
-	}
+	var err error
 	s.Engine, err = engine.Start(ctx, engine.Options{
-		Binary: s.options.Program, Args: []string{"engine"}, Library: library,
+		Binary: s.options.Program, Args: []string{"engine"}, Library: s.library,
 		Data: filepath.Join(s.options.Dir, "clickhouse"), Addr: loopback(s.options.ClickHousePort), Output: log,
 	})
 	if err != nil {

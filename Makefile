@@ -1,0 +1,86 @@
+# Targets of oncehouse. make without one shows them.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+LINT_VERSION := v2.15.0
+LINT := .build/bin/golangci-lint-$(LINT_VERSION)
+LOCAL := .build/oncehouse-local
+# In node_modules, so that it goes with it.
+SETUP := node_modules/.oncehouse-setup
+# Packages with tests that need Apache Kafka (build tag integration).
+INTEGRATION = $(shell grep -rl '^//go:build integration' --include='*_test.go' infra functions shared events | xargs -n1 dirname | sort -u | sed 's|^|./|')
+FUZZTIME := 10s
+RACE :=
+ARGS :=
+
+.PHONY: help
+help: ## Show the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: ## Check the tools and install the npm packages (KAFKA=apache: Apache Kafka too)
+	go run ./infra/local setup
+	@touch $(SETUP)
+
+$(SETUP): package.json package-lock.json
+	go run ./infra/local setup
+	@touch $@
+
+.PHONY: build
+build: ## Build the functions as deployed (arm64 and amd64) and the local stack
+	for arch in arm64 amd64; do \
+		for main in functions/*/main.go; do \
+			name=$$(basename $$(dirname $$main)); \
+			CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -tags lambda.norpc -trimpath -ldflags '-s -w' \
+				-o .build/$$name-$$arch/bootstrap ./functions/$$name; \
+		done; \
+	done
+	go build -o $(LOCAL) ./infra/local
+
+.PHONY: $(LOCAL)
+$(LOCAL):
+	@go build -o $@ ./infra/local
+
+.PHONY: demo
+demo: $(SETUP) $(LOCAL) ## Prove the guarantees on a million records, under kills (ARGS="--records 100000")
+	@exec $(LOCAL) demo $(ARGS)
+
+.PHONY: local
+local: $(SETUP) $(LOCAL) ## Run the whole stack until Ctrl-C (ARGS="--topic clicks"; KAFKA=apache or host:port)
+	@exec $(LOCAL) up $(ARGS)
+
+.PHONY: invoke
+invoke: $(SETUP) $(LOCAL) ## Hand sample events to the real function (ARGS="events/msk.json")
+	@exec $(LOCAL) invoke $(ARGS)
+
+.PHONY: test
+test: $(SETUP) ## Run the tests that need Go, Node.js and make only (RACE=1: with the race detector)
+	go test $(if $(RACE),-race) ./...
+
+.PHONY: test-integration
+test-integration: $(SETUP) ## Run the tests that need Apache Kafka too (Java 17, and Maven once)
+	go test -tags integration $(if $(RACE),-race) $(INTEGRATION)
+
+.PHONY: lint
+lint: $(LINT) ## Run the linters
+	$(LINT) run ./...
+
+$(LINT):
+	GOBIN=$(CURDIR)/.build/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+	mv .build/bin/golangci-lint $@
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for FUZZTIME (10s)
+	grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' infra functions shared events | while IFS=: read -r file _ target; do \
+		go test -run '^$$' -fuzz "^$${target#func }$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
+	done
+
+.PHONY: bench
+bench: $(SETUP) ## Measure the sink against other ways (writes bench.json)
+	go run ./infra/local/bench $(ARGS)
+
+.PHONY: clean
+clean: ## Remove what was built and the data of the local stack (not the downloads)
+	rm -rf .build .cache/local .cache/demo .cache/invoke bench.json

@@ -1,0 +1,85 @@
+package stack
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+const root = "../../.."
+
+// program is what serves the engine, built once.
+var program string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "oncehouse-stack-")
+	if err == nil {
+		program = filepath.Join(dir, "oncehouse-local")
+		err = exec.Command("go", "build", "-o", program, "..").Run()
+	}
+	if err != nil {
+		panic(err)
+	}
+	status := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(status)
+}
+
+func startForTest(t *testing.T) *Stack {
+	t.Helper()
+	s, err := Start(t.Context(), Options{Root: root, Dir: t.TempDir(), Program: program})
+	require.NoError(t, err)
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// A stack says what it started; after Stop no goroutine, process or port of it
+// is left.
+func TestStopLeavesNothing(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	var status bytes.Buffer
+	s, err := Start(t.Context(), Options{Root: root, Dir: t.TempDir(), Program: program, Status: &status})
+	require.NoError(t, err)
+	r, err := s.StartPipeline(t.Context(), Pipeline{Topic: "clicks"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "clicks", r.Pipeline.Table)
+	for _, name := range []string{"sink", "kafka", "clickhouse", "dynamodb", "sqs", "lambda", "sink clicks"} {
+		require.Regexp(t, `(?m)^`+regexp.QuoteMeta(name)+` +ready in +[0-9.]+ s +\S.* log .*`+regexp.QuoteMeta(name)+`\.log$`, status.String())
+	}
+	engine, dynamo := s.Engine.Dead(), s.DynamoDB.Dead()
+	urls := []string{s.Engine.URL(), s.DynamoDB.Endpoint(), s.LetterQueueURL(), s.LambdaURL(), "tcp://" + s.Bootstrap()}
+	s.Stop()
+	s.Stop()
+	<-engine
+	<-dynamo
+	for _, address := range urls {
+		u, err := url.Parse(address)
+		require.NoError(t, err)
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", u.Host)
+		require.NoError(t, err, address)
+		require.NoError(t, listener.Close())
+	}
+	http.DefaultClient.CloseIdleConnections()
+	goleak.VerifyNone(t, leaks)
+}
+
+// What was started before a part fails is ended again.
+func TestFailedStartLeavesNothing(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	dir := t.TempDir()
+	_, err := Start(t.Context(), Options{Root: root, Dir: dir, Program: "/bin/false"})
+	require.ErrorContains(t, err, "clickhouse engine did not come up")
+	s, err := Start(t.Context(), Options{Root: root, Dir: dir, Program: program})
+	require.NoError(t, err, "the directory is free again")
+	s.Stop()
+	goleak.VerifyNone(t, leaks)
+}
