@@ -1,0 +1,177 @@
+// Package kafkasource is the delivery.Source that reads records again from
+// Kafka, by offset:
+//
+//	source, err := kafkasource.New(kafkasource.Options{
+//		Brokers: []string{"b-1.example:9098"},
+//		TLS:     &tls.Config{},
+//		SASL:    kafkasource.IAM(awsConfig.Credentials),
+//	})
+//	records, err := source.Fetch(ctx, tp, offsets.Between(10, 19))
+//
+// It takes part in no consumer group and commits nothing: it asks the leader of
+// the one partition for the offsets, as a debugger would. Reads are uncommitted,
+// because nobody says which isolation the event source mapping has; records of
+// aborted transactions are records like any other here.
+//
+// It is rarely needed (a batch that holds only part of an open intent, a lane
+// whose topic may be another), so New connects to nothing and no connection is
+// kept between calls: a function that was frozen would wake up with dead ones.
+package kafkasource
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl"
+	saslaws "github.com/twmb/franz-go/pkg/sasl/aws"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"oncehouse/shared/delivery"
+	"oncehouse/shared/kafka"
+	"oncehouse/shared/offsets"
+)
+
+// ReasonSource is the reason of every error of this package.
+const ReasonSource delivery.Reason = "Source"
+
+const (
+	clientID = "oncehouse"
+	// maxWaitMillis is how long a broker may wait for bytes that it says it has
+	// (those of tiered storage come late).
+	maxWaitMillis = 500
+	// maxFetchBytes bounds an answer; a larger record batch still comes whole.
+	maxFetchBytes = 8 << 20
+	// requestRetries of one request: a second or two, not kgo's half minute.
+	requestRetries = 4
+	// maxFailures in a row (a leader that moves, an answer without progress).
+	maxFailures = 10
+)
+
+// Options say where Kafka is.
+type Options struct {
+	// Brokers are the bootstrap addresses, host:port.
+	Brokers []string
+	// ClientID is how the broker's logs and quotas name the reader; "" is
+	// oncehouse.
+	ClientID string
+	// TLS is nil for plaintext.
+	TLS *tls.Config
+	// SASL is nil without authentication; see Plain, SCRAM256, SCRAM512 and IAM.
+	SASL sasl.Mechanism
+}
+
+// Plain authenticates by SASL/PLAIN.
+func Plain(user, password string) sasl.Mechanism {
+	return plain.Auth{User: user, Pass: password}.AsMechanism()
+}
+
+// SCRAM256 authenticates by SASL/SCRAM-SHA-256.
+func SCRAM256(user, password string) sasl.Mechanism {
+	return scram.Auth{User: user, Pass: password}.AsSha256Mechanism()
+}
+
+// SCRAM512 authenticates by SASL/SCRAM-SHA-512, the one that MSK has.
+func SCRAM512(user, password string) sasl.Mechanism {
+	return scram.Auth{User: user, Pass: password}.AsSha512Mechanism()
+}
+
+// IAM authenticates by AWS_MSK_IAM. The credentials are asked for at every
+// authentication, since a role's expire.
+func IAM(credentials aws.CredentialsProvider) sasl.Mechanism {
+	return saslaws.ManagedStreamingIAM(func(ctx context.Context) (saslaws.Auth, error) {
+		c, err := credentials.Retrieve(ctx)
+		if err != nil {
+			return saslaws.Auth{}, fmt.Errorf("get credentials for Kafka: %w", err)
+		}
+		return saslaws.Auth{AccessKey: c.AccessKeyID, SecretKey: c.SecretAccessKey, SessionToken: c.SessionToken, UserAgent: clientID}, nil
+	})
+}
+
+// Source is a delivery.Source. Its methods are safe for concurrent use. Use New.
+type Source struct {
+	options []kgo.Opt
+}
+
+var _ delivery.Source = (*Source)(nil)
+
+// New returns a source. It does no I/O. Error: no brokers, or options that do
+// not go together.
+func New(o Options) (*Source, error) {
+	if len(o.Brokers) == 0 {
+		return nil, errors.New("configure kafka source: no brokers")
+	}
+	if o.ClientID == "" {
+		o.ClientID = clientID
+	}
+	opts := []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.ClientID(o.ClientID), kgo.DisableClientMetrics(), kgo.RequestRetries(requestRetries)}
+	if o.TLS != nil {
+		opts = append(opts, kgo.DialTLSConfig(o.TLS))
+	}
+	if o.SASL != nil {
+		opts = append(opts, kgo.SASL(o.SASL))
+	}
+	if err := kgo.ValidateOpts(opts...); err != nil {
+		return nil, fmt.Errorf("configure kafka source: %w", err)
+	}
+	return &Source{options: opts}, nil
+}
+
+// TopicID implements delivery.Source: the id as Kafka's own tools print it, ""
+// from a broker that has none (before 2.8).
+func (s *Source) TopicID(ctx context.Context, topic string) (string, error) {
+	client, err := kgo.NewClient(s.options...)
+	if err != nil {
+		return "", explain(err, "connect to kafka")
+	}
+	defer client.Close()
+	t, err := metadata(ctx, client, topic)
+	if err != nil {
+		return "", explain(err, fmt.Sprintf("read the id of topic %s", topic))
+	}
+	if t.TopicID == ([16]byte{}) {
+		return "", nil
+	}
+	return base64.RawURLEncoding.EncodeToString(t.TopicID[:]), nil
+}
+
+// Fetch implements delivery.Source. It reads up to the last of the offsets or
+// the end of the partition.
+func (s *Source) Fetch(ctx context.Context, tp kafka.TopicPartition, of offsets.Set) ([]kafka.Record, error) {
+	if len(of) == 0 {
+		return nil, nil
+	}
+	client, err := kgo.NewClient(s.options...)
+	if err != nil {
+		return nil, explain(err, "connect to kafka")
+	}
+	defer client.Close()
+	r := reader{client: client, tp: tp, of: of, offset: of.First()}
+	if err := r.run(ctx); err != nil {
+		return nil, explain(err, fmt.Sprintf("fetch offsets %d-%d of %s, at %d", of.First(), of.Last(), tp, r.offset))
+	}
+	return r.records, nil
+}
+
+// metadata returns what the cluster says of a topic; it creates none.
+func metadata(ctx context.Context, client *kgo.Client, topic string) (*kmsg.MetadataResponseTopic, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	t.Topic = &topic
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.Topics) != 1 {
+		return nil, fmt.Errorf("metadata of %d topics for one", len(resp.Topics))
+	}
+	return &resp.Topics[0], kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+}
