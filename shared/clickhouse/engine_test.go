@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -118,7 +121,28 @@ func TestManyTablePartitions(t *testing.T) {
 	require.Equal(t, []int64{30_000}, column(t, s, "SELECT toInt64(uniqExact(_offset)) FROM wide"))
 }
 
-// One insert is one block: the number of parts of an unpartitioned table says so.
+// withProfile is a way to the server on which a user's profile says otherwise
+// wherever a request does not pin a setting.
+func withProfile(t *testing.T, s server, profile map[string]string) string {
+	t.Helper()
+	backend, err := url.Parse(s.URL())
+	require.NoError(t, err)
+	way := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(backend)
+		query := r.In.URL.Query()
+		for name, value := range profile {
+			if !query.Has(name) && query.Has("query") {
+				query.Set(name, value)
+			}
+		}
+		r.Out.URL.RawQuery = query.Encode()
+	}})
+	t.Cleanup(way.Close)
+	return way.URL
+}
+
+// One insert is one block, whatever the user's profile says: the number of parts
+// of an unpartitioned table shows it.
 func TestOneInsertOneBlock(t *testing.T) {
 	s := run(t)
 	for _, compression := range []clickhouse.Compression{clickhouse.CompressionNone, clickhouse.CompressionGzip} {
@@ -126,11 +150,15 @@ func TestOneInsertOneBlock(t *testing.T) {
 			s.table(t, "blocks", "("+provenance+", v String) ENGINE = MergeTree ORDER BY _offset")
 			s.Exec(t, "SYSTEM STOP MERGES blocks")
 			config := s.config("blocks")
+			config.Endpoints = []string{withProfile(t, s, map[string]string{
+				"max_insert_block_size": "1000", "min_insert_block_size_rows": "1000", "min_insert_block_size_bytes": "1000",
+				"input_format_max_block_size_bytes": "1000", "max_insert_threads": "4",
+			})}
 			config.Compression = compression
 			target := open(t, config)
 			_, err := target.Preflight(t.Context())
 			require.NoError(t, err)
-			insert(t, target, manyRecords(100_000, 500), "t1") // 50 MB, 1.5 of the server's default blocks
+			insert(t, target, manyRecords(100_000, 200), "t1")
 			insert(t, target, manyRecords(10, 10), "t2")
 			require.Equal(t, []int64{10, 100_000}, column(t, s, "SELECT toInt64(rows) FROM system.parts WHERE table = 'blocks' ORDER BY rows"))
 		})

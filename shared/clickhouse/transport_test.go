@@ -102,7 +102,13 @@ func TestInsertOnTheWire(t *testing.T) {
 	require.Equal(t, int64(3), length)
 	require.Equal(t, "INSERT INTO `d`.`t` (`v`) FORMAT RowBinaryWithDefaults", got.Get("query"))
 	require.Equal(t, "oncehouse/p/t/1/10-19/2", got.Get("query_id"))
-	for name, want := range required() {
+	for _, pin := range strings.Fields(`async_insert=0 wait_for_async_insert=1 max_insert_block_size=1073741824
+		min_insert_block_size_rows=1073741824 min_insert_block_size_bytes=1073741824 input_format_parallel_parsing=0
+		max_insert_threads=1 max_threads=1 parallel_view_processing=0 max_partitions_per_insert_block=0
+		deduplicate_blocks_in_dependent_materialized_views=1 materialized_views_ignore_errors=0 input_format_allow_errors_num=0
+		input_format_allow_errors_ratio=0 timeout_overflow_mode=throw input_format_defaults_for_omitted_fields=1
+		send_progress_in_http_headers=0`) {
+		name, want, _ := strings.Cut(pin, "=")
 		require.Equal(t, want, got.Get(name), name)
 	}
 	for name := range optional() {
@@ -277,6 +283,33 @@ func TestEnvironmentProxyIsIgnored(t *testing.T) {
 	defer srv.Close()
 	target, _ := sending(t, srv.URL, nil)
 	require.Nil(t, target.transport.base.Proxy)
+}
+
+func TestBodyHandsOutNothingBehindItsEnd(t *testing.T) {
+	b := &body{data: []byte("rows"), notAfter: time.Now().Add(time.Hour)}
+	n, err := b.Read(make([]byte, 2))
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.True(t, b.close())
+	_, err = b.Read(make([]byte, 2))
+	require.ErrorIs(t, err, errSealed)
+	require.False(t, b.whole())
+	require.False(t, (&body{data: []byte("rows")}).close())
+}
+
+// A connection under a failed attempt writes no more, and knows whether it did.
+func TestConnSeal(t *testing.T) {
+	here, there := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, there) }()
+	c := &conn{Conn: here}
+	_, err := c.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, here.Close())
+	_, err = c.Write([]byte("x"))
+	require.Error(t, err)
+	require.Equal(t, int64(1), c.seal(), "a write that surely wrote nothing does not count")
+	_, err = c.Write([]byte("x"))
+	require.ErrorIs(t, err, errSealed)
 }
 
 // The memory of a chunk is another chunk's as soon as Insert returns, also when
