@@ -113,6 +113,8 @@ func TestWholeRecordIsOneObject(t *testing.T) {
 		"{\"z\":\"\x01\"}":      rowbinary.CodeNotJSON,
 		"{\"z\":\"\n\"}":        rowbinary.CodeNotJSON,
 		`{"z":"\ud800"}`:        rowbinary.CodeInvalidUTF8,
+		`{"z":"\udc00\udc00"}`:  rowbinary.CodeInvalidUTF8,
+		"{\"z\":\"\\n\xff\"}":   rowbinary.CodeInvalidUTF8,
 		"{\"z\":\"\xc0\x80\"}":  rowbinary.CodeInvalidUTF8,
 		"{\"\xff\":1}":          rowbinary.CodeInvalidUTF8,
 		`{"\udfff":1}`:          rowbinary.CodeInvalidUTF8,

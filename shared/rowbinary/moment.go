@@ -171,15 +171,15 @@ func (z *zoneSpan) instant(local int64, zone *time.Location) (utc int64, ok bool
 	if z.zone == zone && utc >= z.start+clockMargin && utc < z.end-clockMargin {
 		return utc, true
 	}
-	// The offsets in force a day before and a day after cover every meaning.
-	ok = false
-	for _, near := range [2]int64{local + secondsPerDay, local - secondsPerDay} {
-		candidate := local - z.offsetAt(near, zone)
-		if z.offsetAt(candidate, zone) == local-candidate && (!ok || candidate < utc) {
-			utc, ok = candidate, true
+	// The offsets in force a day before and a day after cover every meaning, and
+	// where both give one, the offset before gives the earlier.
+	for _, near := range [2]int64{local - secondsPerDay, local + secondsPerDay} {
+		utc = local - z.offsetAt(near, zone)
+		if z.offsetAt(utc, zone) == local-utc {
+			return utc, true
 		}
 	}
-	return utc, ok
+	return 0, false
 }
 
 // offsetAt is the offset of zone at an instant; it remembers the span around.

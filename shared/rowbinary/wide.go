@@ -79,10 +79,8 @@ func wideDigits(n int) wide {
 	return x
 }
 
-const (
-	chunkDigits = 19 // as many decimal digits as a uint64 always holds
-	maxPad      = 80 // 10^80 is beyond 256 bits
-)
+// chunkDigits is how many decimal digits a uint64 always holds.
+const chunkDigits = 19
 
 // exact reads the text of a JSON number as an integer of 10^-scale parts, digit
 // by digit, never through a float. lost says that digits behind the last part
@@ -124,7 +122,7 @@ func exact(text []byte, scale int) (x wide, negative, lost, fits bool) {
 		return x, negative, lost, false
 	}
 	for pad := keep - at; pad > 0 && !x.isZero(); pad-- {
-		if pad > maxPad || !x.mulAdd(10, 0) {
+		if !x.mulAdd(10, 0) { // after 78 times at most
 			return x, negative, lost, false
 		}
 	}
