@@ -44,7 +44,8 @@ func (r *reader) run(ctx context.Context) error {
 			continue
 		}
 		failures++
-		if !(errors.Is(err, errNoProgress) || kerr.IsRetriable(err)) || failures == maxFailures {
+		again := errors.Is(err, errNoProgress) || kerr.IsRetriable(err)
+		if !again || failures == maxFailures {
 			return err
 		}
 		select {

@@ -195,18 +195,28 @@ func TestPartitionOutOfRange(t *testing.T) {
 func TestLeaderMoves(t *testing.T) {
 	c := start(t)
 	c.produce(t, numbered(0, 10)...)
-	fetches := 0
-	c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
-		fetches++
-		if fetches == 1 {
-			// It moves between the look at the metadata and the fetch.
-			go func() { _ = c.MoveTopicPartition(topic, 0, 1-c.LeaderFor(topic, 0)) }()
+	var asked []int32
+	c.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		asked = append(asked, c.CurrentNode())
+		if len(asked) > 2 {
+			return nil, nil, false
 		}
-		return nil, nil, false
+		req, ok := r.(*kmsg.FetchRequest)
+		if !ok || len(req.Topics) != 1 {
+			return nil, errors.New("no fetch of one topic"), true
+		}
+		resp := req.ResponseKind().(*kmsg.FetchResponse)
+		topic, part := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+		topic.Topic, topic.TopicID = req.Topics[0].Topic, req.Topics[0].TopicID
+		part.ErrorCode = kerr.NotLeaderForPartition.Code
+		topic.Partitions, resp.Topics = append(topic.Partitions, part), append(resp.Topics, topic)
+		return resp, nil, true
 	})
 	got, err := c.source.Fetch(t.Context(), partition0, offsets.Between(0, 9))
 	require.NoError(t, err)
 	requireOffsets(t, offsets.Between(0, 9), got)
+	require.GreaterOrEqual(t, len(asked), 3, "it asked again")
 }
 
 func TestContextBoundsACall(t *testing.T) {

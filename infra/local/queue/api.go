@@ -275,8 +275,8 @@ func (s *Server) receive(r *http.Request, name string, req *request) (any, error
 // wanted knows the service's patterns: a name, "All", ".*" and "prefix.*".
 func wanted(name string, patterns []string) bool {
 	for _, p := range patterns {
-		prefix, any := strings.CutSuffix(p, ".*")
-		if p == "All" || p == name || (any && strings.HasPrefix(name, prefix)) {
+		prefix, open := strings.CutSuffix(p, ".*")
+		if p == "All" || p == name || (open && strings.HasPrefix(name, prefix)) {
 			return true
 		}
 	}

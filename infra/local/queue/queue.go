@@ -131,7 +131,9 @@ func (s *Server) shutdown() error {
 	if err != nil {
 		err = s.http.Close()
 	}
-	<-s.served
+	if served := <-s.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return errors.Join(err, s.store.close())
 }
 

@@ -3,7 +3,6 @@ package queue_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"testing"
@@ -142,7 +141,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		require.Equal(t, want.kind, delivery.KindOf(err), code)
 	}
 	var e *delivery.Error
-	require.True(t, errors.As(start(t, "letters").toMissing().Send(t.Context(), one), &e))
+	require.ErrorAs(t, start(t, "letters").toMissing().Send(t.Context(), one), &e)
 	require.Equal(t, delivery.ReasonLetters, e.Reason)
 	require.Equal(t, delivery.Fatal, e.Kind)
 }
