@@ -1,6 +1,7 @@
 package clickhouse_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -91,18 +92,20 @@ func TestTargetSuite(t *testing.T) {
 		ddl         string
 		compression clickhouse.Compression
 		dedup       bool
+		table       string
 	}{
-		"plain":              {ddl: "(" + provenance + ", v String) ENGINE = MergeTree ORDER BY _offset"},
-		"window":             {ddl: "(" + provenance + ", v String) ENGINE = MergeTree ORDER BY _offset SETTINGS non_replicated_deduplication_window = 1000", dedup: true},
-		"gzip":               {ddl: "(" + provenance + ", v String) ENGINE = MergeTree ORDER BY _offset", compression: clickhouse.CompressionGzip},
-		"name `o'` \\quotes": {ddl: "(" + provenance + ", v String) ENGINE = MergeTree ORDER BY _offset"},
+		"plain":       {ddl: "(" + provenance + ", v String) ENGINE = MergeTree ORDER BY _offset"},
+		"window":      {ddl: "(" + provenance + ", v String) ENGINE = MergeTree ORDER BY _offset SETTINGS non_replicated_deduplication_window = 1000", dedup: true},
+		"gzip":        {ddl: "(" + provenance + ", v String) ENGINE = MergeTree ORDER BY _offset", compression: clickhouse.CompressionGzip},
+		"quoted name": {ddl: "(" + provenance + ", v String) ENGINE = MergeTree ORDER BY _offset", table: "su'i te"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			targettest.Run(t, func(t *testing.T) targettest.Fixture {
-				s.Exec(t, "DROP TABLE IF EXISTS suite SYNC", "CREATE TABLE suite "+c.ddl)
-				config := s.config("suite")
+				name := cmp.Or(c.table, "suite")
+				s.table(t, name, c.ddl)
+				config := s.config(name)
 				config.Compression = c.compression
-				return targettest.Fixture{Target: open(t, config), Stored: s.offsets("suite"), Deduplicates: c.dedup}
+				return targettest.Fixture{Target: open(t, config), Stored: s.offsets(name), Deduplicates: c.dedup}
 			})
 		})
 	}
