@@ -77,6 +77,16 @@ type Config struct {
 	Proxy          string                 `env:"CLICKHOUSE_PROXY" match:"url" doc:"An HTTP proxy to go through. It must not send anything twice."`
 	Compression    clickhouse.Compression `env:"CLICKHOUSE_COMPRESSION" envDefault:"none" oneof:"none gzip" doc:"How rows travel."`
 
+	_ struct{} `section:"Kafka (the event source mapping reads it; the sink itself does only to finish what was interrupted)"`
+
+	Brokers       []string     `env:"KAFKA_BROKERS" match:"broker" doc:"Bootstrap brokers. Without a route to Kafka a lane stops when only the broker could tell: an interrupted insert whose records came back in other batches, a topic that may have been recreated."`
+	KafkaAuth     string       `env:"KAFKA_AUTH" envDefault:"none" oneof:"none iam scram-sha-512 scram-sha-256 plain" doc:"How the sink authenticates. iam is MSK's, with the function's own role."`
+	KafkaTLS      bool         `env:"KAFKA_TLS" envDefault:"false" doc:"Connect by TLS. iam needs it."`
+	KafkaCAFile   string       `env:"KAFKA_CA_FILE" doc:"A PEM file with the authorities to trust instead of the system's."`
+	KafkaUser     string       `env:"KAFKA_USER" doc:"The user of scram and plain."`
+	KafkaPassword secrets.Text `env:"KAFKA_PASSWORD" doc:"The password of scram and plain, in clear. Prefer KAFKA_SECRET."`
+	KafkaSecret   *secrets.Ref `env:"KAFKA_SECRET" match:"secret" doc:"The ARN of a JSON secret with the keys username and password, as MSK keeps them."`
+
 	_ struct{} `section:"Rows"`
 
 	Format           rowbinary.Format     `env:"FORMAT" envDefault:"json" oneof:"json raw" doc:"json: the keys of a record's JSON object are columns. raw: key, value, headers and timestamp go into the RAW_ columns as they are."`

@@ -100,6 +100,9 @@ func TestProblems(t *testing.T) {
 		{"LANE_CONCURRENCY=0", "from 1 to 64"},
 		{"INSERT_TIMEOOT=3s", "ONCEHOUSE_INSERT_TIMEOOT is not a setting: did you mean ONCEHOUSE_INSERT_TIMEOUT?"},
 		{"CLICKHOUSE_TABEL=x", "did you mean ONCEHOUSE_CLICKHOUSE_TABLE?"},
+		{"KAFKA_BROKERS=b", "host:port, several with commas expected"},
+		{"KAFKA_TLS=true", "ONCEHOUSE_KAFKA_BROKERS is missing"},
+		{"KAFKA_USER=u", "ONCEHOUSE_KAFKA_AUTH is none, which takes no user and password"},
 		{"XYZZY=1", "ONCEHOUSE_XYZZY is not a setting"},
 	} {
 		t.Run(c.set, func(t *testing.T) {
@@ -157,6 +160,31 @@ func TestSecretsByARN(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, secret, cfg.PasswordSecret.String())
 	require.Equal(t, "password", cfg.PasswordSecret.Key)
+}
+
+func TestKafka(t *testing.T) {
+	for _, c := range []struct{ settings, want string }{
+		{"AUTH=iam TLS=true", ""},
+		{"AUTH=iam", "ONCEHOUSE_KAFKA_TLS is false: true expected"},
+		{"AUTH=scram-sha-512", "either ONCEHOUSE_KAFKA_SECRET or both"},
+		{"AUTH=scram-sha-512 USER=u", "either ONCEHOUSE_KAFKA_SECRET or both"},
+		{"AUTH=scram-sha-512 USER=u PASSWORD=p", ""},
+		{"AUTH=scram-sha-512 USER=u PASSWORD=p SECRET=" + secret, "either ONCEHOUSE_KAFKA_SECRET or both"},
+		{"AUTH=plain SECRET=" + secret, ""},
+		{"AUTH=kerberos", "one of none, iam, scram-sha-512, scram-sha-256, plain"},
+	} {
+		settings := []string{"ONCEHOUSE_KAFKA_BROKERS=b-1:9098,b-2:9098"}
+		for _, setting := range strings.Fields(c.settings) {
+			settings = append(settings, "ONCEHOUSE_KAFKA_"+setting)
+		}
+		cfg, err := config.Parse(least(settings...))
+		if c.want == "" {
+			require.NoError(t, err, c.settings)
+			require.Equal(t, []string{"b-1:9098", "b-2:9098"}, cfg.Brokers)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, c.settings)
+	}
 }
 
 func TestBytes(t *testing.T) {

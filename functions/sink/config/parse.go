@@ -273,11 +273,35 @@ func (p *parser) checkTogether() {
 	marked := c.DeleteMarker != "" && len(c.DeleteKeys) > 0
 	together(c.Tombstones != rowbinary.TombstonesDelete || marked, "TOMBSTONES",
 		"is delete: ONCEHOUSE_DELETE_MARKER_COLUMN and ONCEHOUSE_DELETE_KEY_COLUMNS expected")
+	p.checkKafka()
 	if len(p.problems) > 0 {
 		return
 	}
 	target := c.Target()
 	if err := target.Validate(); err != nil { // what only the adapter knows
 		p.problem("the settings", "do not fit together: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+}
+
+// checkKafka checks the route to Kafka as a whole.
+func (p *parser) checkKafka() {
+	c := &p.config
+	inClear := c.KafkaUser != "" || c.KafkaPassword != ""
+	switch c.KafkaAuth {
+	case "none", "iam":
+		if inClear || c.KafkaSecret != nil {
+			p.problem(Prefix+"KAFKA_AUTH", "is %s, which takes no user and password", c.KafkaAuth)
+		}
+	default:
+		whole := c.KafkaUser != "" && c.KafkaPassword != ""
+		if inClear == (c.KafkaSecret != nil) || inClear && !whole {
+			p.problem(Prefix+"KAFKA_AUTH", "is %s: either ONCEHOUSE_KAFKA_SECRET or both ONCEHOUSE_KAFKA_USER and ONCEHOUSE_KAFKA_PASSWORD expected", c.KafkaAuth)
+		}
+	}
+	if c.KafkaAuth == "iam" && !c.KafkaTLS {
+		p.problem(Prefix+"KAFKA_TLS", "is false: true expected, iam works only by TLS")
+	}
+	if len(c.Brokers) == 0 && (c.KafkaAuth != "none" || c.KafkaTLS || c.KafkaCAFile != "") {
+		p.problem(Prefix+"KAFKA_BROKERS", "is missing: the other settings of Kafka have no meaning without it")
 	}
 }

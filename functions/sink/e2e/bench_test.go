@@ -33,7 +33,7 @@ func BenchmarkColdStart(b *testing.B) {
 func BenchmarkFullEvent(b *testing.B) {
 	s := start(b)
 	p := s.pipeline(b, "full", options{memoryMB: 256, settings: []string{"INSERT_TIMEOUT=5s"}})
-	const perLane = 1600
+	const perLane = 1700
 	var last lambdahost.Result
 	rows, size := 0, 0
 	first := int64(0)

@@ -24,7 +24,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/clickstream"
 	"oncehouse/infra/local/dynamodb"
 	"oncehouse/infra/local/engine"
@@ -187,6 +189,29 @@ func (p *pipeline) fail(payload []byte) lambdahost.Result {
 	require.NoError(p.t, err)
 	require.NotEmpty(p.t, result.FunctionError, string(result.Payload))
 	return result
+}
+
+// startKafka starts a broker that holds the records of a batch, offset by offset.
+func (s *stack) startKafka(t testing.TB, b kafka.Batch) []string {
+	t.Helper()
+	server, err := broker.Embedded(broker.EmbeddedConfig{})
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	require.NoError(t, broker.CreateTopics(t.Context(), server, broker.Topic{Name: b.Topic, Partitions: b.Partition + 1}))
+	client, err := kgo.NewClient(kgo.SeedBrokers(server.Addrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	defer client.Close()
+	for i := range b.Records {
+		r := &b.Records[i]
+		out := &kgo.Record{Topic: b.Topic, Partition: b.Partition, Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(r.Timestamp)}
+		for _, h := range r.Headers {
+			out.Headers = append(out.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
+		}
+		produced, err := client.ProduceSync(t.Context(), out).First()
+		require.NoError(t, err)
+		require.Equal(t, r.Offset, produced.Offset)
+	}
+	return server.Addrs()
 }
 
 // offsets are the offsets in the table, sorted, with repeats.
