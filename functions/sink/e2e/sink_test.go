@@ -31,6 +31,8 @@ func TestSink(t *testing.T) {
 	t.Run("RefusesToStart", s.testRefusesToStart)
 	t.Run("Outages", s.testOutages)
 	t.Run("Sigterm", s.testSigterm)
+	t.Run("Guarantees", s.testGuarantees)
+	t.Run("Operator", s.testOperator)
 	t.Run("Kills", s.testKills)
 }
 
@@ -44,7 +46,7 @@ type row struct {
 var (
 	lineOf   = regexp.MustCompile(`(?m)^\| \[([a-z-]+\.json)\]\([^)]*\) \|[^|]*\|[^|]*\| ([^|]*) \|$`)
 	storedOf = regexp.MustCompile(`(\d+) stored`)
-	listOf   = regexp.MustCompile("(\\d+) (passed over|dead-lettered) \\(([^)]*)\\)")
+	listOf   = regexp.MustCompile(`(\d+) (passed over|dead-lettered) \(([^)]*)\)`)
 	laneOf   = regexp.MustCompile("`([^`]+)`: ([0-9,-]+)")
 )
 
@@ -248,6 +250,39 @@ func (s *stack) testSigterm(t *testing.T) {
 	require.Len(t, p.entries("sink ends"), 1)
 }
 
+func (s *stack) testGuarantees(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		guarantee string
+		settings  []string
+		twice     int // rows after delivering 10 twice
+	}{
+		{"at-least-once", []string{"LEDGER_TABLE="}, 20},
+		{"at-most-once", nil, 10},
+		{"exactly-once", nil, 10},
+	} {
+		p := s.pipeline(t, "is-"+c.guarantee, options{settings: append(c.settings, "GUARANTEE="+c.guarantee)})
+		p.deliver(event(batch(2, 0, 9)))
+		p.deliver(event(batch(2, 0, 9)))
+		require.Equal(t, c.twice, p.count(), c.guarantee)
+	}
+}
+
+// D29: an operator re-bases a lane whose table holds more than the ledger knows.
+func (s *stack) testOperator(t *testing.T) {
+	t.Parallel()
+	p := s.pipeline(t, "operator", options{})
+	p.deliver(event(batch(2, 0, 9)))
+	require.NoError(t, p.conn.Exec(t.Context(), "INSERT INTO clicks SELECT * REPLACE (15 AS _offset) FROM clicks WHERE _offset = 9"))
+	require.Equal(t, "Operation", p.fail([]byte(`{"oncehouse":{"action":"rebase"}}`)).ErrorType)
+	require.Eventually(t, func() bool { // the deadline of the last insert has to be over
+		result, err := p.Invoke(t.Context(), []byte(`{"oncehouse":{"action":"rebase","partition":2}}`))
+		return err == nil && result.FunctionError == "" && strings.Contains(string(result.Payload), `"next":16`)
+	}, 20*time.Second, 200*time.Millisecond)
+	p.deliver(event(batch(2, 15, 20)))
+	require.Equal(t, append(through(0, 9), through(15, 20)...), p.offsets("clicks-2"))
+}
+
 // moment is a step at which the function is killed.
 type moment struct {
 	name string
@@ -279,10 +314,12 @@ var moments = []moment{
 	}},
 	{"after-the-insert", func(p *pipeline) { hold(p, faults.HoldAnswer) }},
 	{"before-the-letters", func(p *pipeline) {
-		p.onSend = func() queue.Fault { p.onSend = nil; killed(p); return queue.Fault{Refuse: "ServiceUnavailable"} }
+		act := func() queue.Fault { killed(p); return queue.Fault{Refuse: "ServiceUnavailable"} }
+		p.onSend.Store(&act)
 	}},
 	{"after-the-letters", func(p *pipeline) {
-		p.onSend = func() queue.Fault { p.onSend = nil; killed(p); return queue.Fault{DropAnswer: true} }
+		act := func() queue.Fault { killed(p); return queue.Fault{DropAnswer: true} }
+		p.onSend.Store(&act)
 	}},
 	{"before-the-commit", func(p *pipeline) { p.writes.onWrite(2, func(func()) { killed(p) }) }},
 	{"after-the-commit", func(p *pipeline) { p.writes.onWrite(2, func(forward func()) { forward(); killed(p) }) }},

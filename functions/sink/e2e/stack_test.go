@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,8 +95,8 @@ type pipeline struct {
 	inserts  *faults.Proxy // in front of the engine
 	writes   *gate         // in front of DynamoDB
 	letters  *queue.Server
-	// onSend is called when letters are sent.
-	onSend func() queue.Fault
+	// onSend is called when letters are sent the next time.
+	onSend atomic.Pointer[func() queue.Fault]
 	log    *syncBuffer
 }
 
@@ -127,8 +128,10 @@ func (s *stack) pipeline(t testing.TB, name string, o options) *pipeline {
 	p.inserts = enginetest.Faults(t, s.engine)
 	p.writes = newGate(t, s.ledger.Endpoint())
 	p.letters, err = queue.Start(queue.Options{Control: func(c queue.Call) queue.Fault {
-		if strings.HasPrefix(c.Action, "SendMessage") && p.onSend != nil {
-			return p.onSend()
+		if strings.HasPrefix(c.Action, "SendMessage") {
+			if act := p.onSend.Swap(nil); act != nil {
+				return (*act)()
+			}
 		}
 		return queue.Fault{}
 	}})
@@ -359,7 +362,7 @@ func (g *gate) forward(w http.ResponseWriter, r *http.Request, body []byte) erro
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	maps.Copy(w.Header(), response.Header)
 	w.WriteHeader(response.StatusCode)
 	_, err = io.Copy(w, response.Body)

@@ -16,8 +16,8 @@ import (
 // reads an empty one the same way, but nobody should have to know that.
 var noFailures = []byte(`{"batchItemFailures":[]}`)
 
-// Failure is an invocation that failed.
-type Failure struct {
+// InvocationError is an invocation that failed.
+type InvocationError struct {
 	// Failed are the lanes that did, of Lanes.
 	Failed []LaneError
 	Lanes  int
@@ -31,7 +31,7 @@ type LaneError struct {
 }
 
 // Error names every failed lane, and a cause that all of them share just once.
-func (f *Failure) Error() string {
+func (f *InvocationError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d lanes failed", len(f.Failed), f.Lanes)
 	if f.shared() {
@@ -52,7 +52,7 @@ func (f *Failure) Error() string {
 	return b.String()
 }
 
-func (f *Failure) shared() bool {
+func (f *InvocationError) shared() bool {
 	for _, l := range f.Failed {
 		if l.Err.Error() != f.Failed[0].Err.Error() {
 			return false
@@ -62,7 +62,7 @@ func (f *Failure) shared() bool {
 }
 
 // Unwrap are the errors of the lanes.
-func (f *Failure) Unwrap() []error {
+func (f *InvocationError) Unwrap() []error {
 	all := make([]error, len(f.Failed))
 	for i, l := range f.Failed {
 		all[i] = l.Err
@@ -71,7 +71,7 @@ func (f *Failure) Unwrap() []error {
 }
 
 // worst is the error that a person should look at first.
-func (f *Failure) worst() *delivery.Error {
+func (f *InvocationError) worst() *delivery.Error {
 	worst := f.Failed[0].Err
 	for _, l := range f.Failed {
 		if rank(l.Err.Kind) > rank(worst.Kind) {
@@ -101,7 +101,7 @@ func rank(k delivery.Kind) int {
 // passed there is nothing to gain by that, and an error is seen by Lambda's own
 // metric; after a panic the process should not live on.
 func (h *Handler) answer(results []result) ([]byte, error) {
-	f := &Failure{Lanes: len(results)}
+	f := &InvocationError{Lanes: len(results)}
 	progress := false
 	for i := range results {
 		r := &results[i]
@@ -153,7 +153,7 @@ func asLambdaError(err error) error {
 		return nil
 	}
 	out := messages.InvokeResponse_Error{Message: err.Error()}
-	var f *Failure
+	var f *InvocationError
 	if errors.As(err, &f) {
 		out.Type, out.ShouldExit = string(f.worst().Reason), f.panics
 	} else {

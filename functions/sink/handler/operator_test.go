@@ -31,7 +31,7 @@ func TestInspect(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(answer), &parsed))
 	require.Equal(t, "inspect", parsed.Action)
 	require.Len(t, parsed.Lanes, 2)
-	require.Equal(t, key(0).Key(), parsed.Lanes[0].Lane)
+	require.Equal(t, key().Key(), parsed.Lanes[0].Lane)
 	require.EqualValues(t, 3, parsed.Lanes[0].Entry.Next)
 	require.Zero(t, parsed.Lanes[1].Entry.Version, "a lane never seen")
 }
@@ -41,11 +41,11 @@ func TestD25NewGenerationReadsAgain(t *testing.T) {
 	w := newWorld(t)
 	_, failure := w.invoke(t, time.Minute, event(lane(0, 0, 2)))
 	require.Nil(t, failure)
-	w.ledger.Seed(key(0), withDeadline(t, w, time.Now().Add(time.Hour)))
+	w.ledger.Seed(key(), withDeadline(t, w, time.Now().Add(time.Hour)))
 	_, failure = w.invoke(t, time.Minute, action("new-generation", `"partition":0`))
 	require.Equal(t, "InDoubt", failure.Type, "an insert may still land")
 
-	w.ledger.Seed(key(0), withDeadline(t, w, time.Now().Add(-time.Hour)))
+	w.ledger.Seed(key(), withDeadline(t, w, time.Now().Add(-time.Hour)))
 	_, failure = w.invoke(t, time.Minute, action("new-generation", `"partition":0`))
 	require.Nil(t, failure)
 	require.Contains(t, w.log.String(), "ledger entry changed by an operator")
@@ -53,7 +53,7 @@ func TestD25NewGenerationReadsAgain(t *testing.T) {
 	_, failure = w.invoke(t, time.Minute, event(lane(0, 0, 2)))
 	require.Nil(t, failure)
 	require.Equal(t, map[int32]string{0: "0-2"}, w.table.stored())
-	entry, err := w.ledger.Load(t.Context(), key(0))
+	entry, err := w.ledger.Load(t.Context(), key())
 	require.NoError(t, err)
 	require.EqualValues(t, 2, entry.Generation)
 }
@@ -62,7 +62,7 @@ func TestD25NewGenerationReadsAgain(t *testing.T) {
 func TestD29RebaseMakesExactlyOncePossibleAgain(t *testing.T) {
 	w := newWorld(t)
 	w.table.rows[0] = offsets.Set{{First: 3, Last: 3}, {First: 8, Last: 9}}
-	w.ledger.Seed(key(0), delivery.Entry{
+	w.ledger.Seed(key(), delivery.Entry{
 		Generation: 1, Guarantee: delivery.AtLeastOnce, Next: 6, Skipped: offsets.Between(2, 4), Version: 4, Writer: "w",
 	})
 	_, failure := w.invoke(t, time.Minute, event(lane(0, 9, 11)))
@@ -71,7 +71,7 @@ func TestD29RebaseMakesExactlyOncePossibleAgain(t *testing.T) {
 
 	_, failure = w.invoke(t, time.Minute, action("rebase", `"partition":0`))
 	require.Nil(t, failure)
-	entry, err := w.ledger.Load(t.Context(), key(0))
+	entry, err := w.ledger.Load(t.Context(), key())
 	require.NoError(t, err)
 	require.Equal(t, delivery.ExactlyOnce, entry.Guarantee)
 	require.EqualValues(t, 10, entry.Next)
@@ -86,7 +86,7 @@ func TestD29RebaseMakesExactlyOncePossibleAgain(t *testing.T) {
 
 func withDeadline(t *testing.T, w *world, deadline time.Time) delivery.Entry {
 	t.Helper()
-	entry, err := w.ledger.Load(t.Context(), key(0))
+	entry, err := w.ledger.Load(t.Context(), key())
 	require.NoError(t, err)
 	entry.Deadline = deadline
 	return entry

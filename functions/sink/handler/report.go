@@ -49,19 +49,21 @@ func (h *Handler) logLane(ctx context.Context, inv *invocation, r *result, now t
 	if r.report.Loaded {
 		attrs = append(attrs, slog.Int64("generation", r.report.Entry.Generation), slog.Int64("next", r.report.Entry.Next))
 	}
-	level, message := slog.LevelInfo, "lane settled"
-	if r.report.Lost != nil {
-		level, message = slog.LevelWarn, "lane settled with loss"
-		attrs = append(attrs, slog.Int64("lost", tally.Lost), slog.String("lost_because", r.report.Lost.Error()))
-	}
-	if r.report.Err != nil {
-		level, message = slog.LevelError, "lane failed"
-		attrs = append(attrs, errorAttrs(asError(r.report.Err))...)
-	}
 	if r.panic != "" {
 		attrs = append(attrs, slog.String("stack", r.panic))
 	}
-	h.out.Log.LogAttrs(ctx, level, message, attrs...)
+	if r.report.Lost != nil {
+		attrs = append(attrs, slog.Int64("lost", tally.Lost), slog.String("lost_because", r.report.Lost.Error()))
+	}
+	switch {
+	case r.report.Err != nil:
+		attrs = append(attrs, errorAttrs(asError(r.report.Err))...)
+		h.out.Log.LogAttrs(ctx, slog.LevelError, "lane failed", attrs...)
+	case r.report.Lost != nil:
+		h.out.Log.LogAttrs(ctx, slog.LevelWarn, "lane settled with loss", attrs...)
+	default:
+		h.out.Log.LogAttrs(ctx, slog.LevelInfo, "lane settled", attrs...)
+	}
 }
 
 // errorAttrs are the parts of an error, so that each can be searched for.
