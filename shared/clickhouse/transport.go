@@ -121,6 +121,7 @@ func (t *transport) insert(req *http.Request, a *attempt) (*http.Response, error
 	if req.Header.Get("Content-Encoding") == "" {
 		req.ContentLength = int64(len(a.body.data)) // a short body is then an error, not an end
 	}
+	req.Body = punctual{req.Body, a.body}
 	if a.body.isLate() {
 		return nil, errOutOfTime
 	}
@@ -313,6 +314,20 @@ func (b *body) Read(p []byte) (int, error) {
 	n := copy(p, b.data[b.off:])
 	b.off += n
 	return n, nil
+}
+
+// punctual keeps a compressor behind which the rows stand from writing its own
+// header and footer when it is too late for them.
+type punctual struct {
+	io.ReadCloser
+	body *body
+}
+
+func (p punctual) Read(b []byte) (int, error) {
+	if p.body.isLate() {
+		return 0, errOutOfTime
+	}
+	return p.ReadCloser.Read(b)
 }
 
 // whole reports whether all bytes were handed out.
