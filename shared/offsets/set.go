@@ -128,6 +128,9 @@ func (s Set) Minus(t Set) Set {
 			if t[i].First > first {
 				out = append(out, Range{first, t[i].First - 1})
 			}
+			if t[i].Last >= r.Last {
+				break
+			}
 			first = t[i].Last + 1
 		}
 	}
