@@ -179,7 +179,7 @@ func (s *Stack) environment(p Pipeline) map[string]string {
 	}
 	settings := map[string]string{
 		"PIPELINE": p.Name, "TOPIC": p.Topic, "CLUSTER": cluster, "GUARANTEE": string(p.Guarantee),
-		"LEDGER_TABLE": ledgerTable, "DEAD_LETTER_QUEUE_URL": s.LetterQueueURL(),
+		"KAFKA_BROKERS": s.Bootstrap(), "LEDGER_TABLE": ledgerTable, "DEAD_LETTER_QUEUE_URL": s.LetterQueueURL(),
 		"CLICKHOUSE_URL": s.Engine.URL(), "CLICKHOUSE_TABLE": p.Table,
 		"FUNCTION_TIMEOUT": p.Timeout.String(), "REPORT_BATCH_ITEM_FAILURES": "true",
 	}

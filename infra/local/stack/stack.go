@@ -39,9 +39,9 @@ import (
 const (
 	ledgerTable = "oncehouse-ledger"
 	letterQueue = "oncehouse-letters"
-	// startTimeout bounds the start of one part; a busy machine loads the
-	// engine's library from disk.
-	startTimeout = 90 * time.Second
+	// startTimeout bounds the start of one part: a first build of the sink
+	// compiles the AWS SDK, and a busy machine loads the engine from disk.
+	startTimeout = 5 * time.Minute
 	// minFree is what the parts need before the first record is stored.
 	minFree = 512 << 20
 )
