@@ -475,3 +475,22 @@ func TestCancelledBeforeSending(t *testing.T) {
 	require.Equal(t, delivery.Retryable, delivery.KindOf(err), err)
 	require.ErrorContains(t, err, "nothing was sent")
 }
+
+// TestJSONColumnKeepsStrings: the server would turn strings that look like
+// times or numbers into such, under a profile that says so and by itself.
+func TestJSONColumnKeepsStrings(t *testing.T) {
+	s := run(t)
+	s.table(t, "docs", "("+provenance+", doc JSON) ENGINE = MergeTree ORDER BY _offset")
+	config := s.config("docs")
+	config.Endpoints = []string{withProfile(t, s, map[string]string{
+		"input_format_try_infer_dates":                     "1",
+		"input_format_try_infer_datetimes":                 "1",
+		"input_format_json_try_infer_numbers_from_strings": "1",
+	})}
+	target := open(t, config)
+	_, err := target.Preflight(t.Context())
+	require.NoError(t, err)
+	const doc = `{"at":"2025-06-21T04:00:00Z","day":"2025-06-21","n":"12","x":1.5,"y":7}`
+	insert(t, target, []kafka.Record{{Offset: 1, Value: []byte(`{"doc":` + doc + `}`)}}, "token")
+	require.JSONEq(t, doc, text(t, s, "SELECT toJSONString(doc) FROM docs"))
+}
