@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,14 +32,20 @@ func (c *setupCommand) Run(ctx context.Context) error {
 	if err := findTools(); err != nil {
 		return err
 	}
-	if err := npm(ctx, root, "ci", "--no-fund", "--no-audit"); err != nil {
+	installed, err := isInstalled(root)
+	if err != nil {
 		return err
+	}
+	if !installed { // npm ci removes everything first, under whoever uses it
+		if err := npm(ctx, root, "ci"); err != nil {
+			return err
+		}
 	}
 	if _, err := chdb.Find(root); err != nil {
 		// package-lock.json holds the engine for linux/amd64; the others have
 		// packages of the same version.
 		engine := chdb.Package(runtime.GOOS, runtime.GOARCH) + "@" + chdb.Release
-		if err := npm(ctx, root, "install", "--no-save", "--no-fund", "--no-audit", engine); err != nil {
+		if err := npm(ctx, root, "install", "--no-save", engine); err != nil {
 			return err
 		}
 	}
@@ -58,6 +65,43 @@ func (c *setupCommand) Run(ctx context.Context) error {
 		fmt.Println("kafka: " + filepath.Base(jars))
 	}
 	return nil
+}
+
+// lockfile is package-lock.json, and what npm keeps of it in node_modules.
+type lockfile struct {
+	Packages map[string]struct {
+		Integrity string `json:"integrity"`
+		Optional  bool   `json:"optional"`
+	} `json:"packages"`
+}
+
+// isInstalled reports whether node_modules is what package-lock.json says.
+// Optional packages may be missing: they are for other machines.
+func isInstalled(root string) (bool, error) {
+	var wanted, have lockfile
+	text, err := os.ReadFile(filepath.Join(root, "package-lock.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &wanted)
+	}
+	if err != nil {
+		return false, fmt.Errorf("read package-lock.json: %w", err)
+	}
+	text, err = os.ReadFile(filepath.Join(root, "node_modules", ".package-lock.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &have)
+	}
+	if err != nil {
+		return false, fmt.Errorf("read what npm installed: %w", err)
+	}
+	for path, p := range wanted.Packages {
+		if path != "" && have.Packages[path] != p && !p.Optional {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // findTools names every tool that is missing, at once.
