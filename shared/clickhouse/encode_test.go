@@ -26,6 +26,22 @@ func TestEncodeAllocatesPerChunkOnly(t *testing.T) {
 	require.Less(t, allocs, 50.0, "allocations for 10,000 records")
 }
 
+// A chunk that finds no buffer to borrow takes its memory in one piece, not by
+// doubling: what growing leaves behind counts against the function's memory.
+func TestEncodeTakesItsMemoryAtOnce(t *testing.T) {
+	s := run(t)
+	s.table(t, "e", "("+provenance+", v String) ENGINE = MergeTree ORDER BY _offset")
+	target := s.ready(t, "e")
+	records := manyRecords(10_000, 200)
+	allocs := testing.AllocsPerRun(10, func() {
+		chunk, err := target.Encode(targettest.Lane(), records, targettest.NoLimit())
+		if err != nil || chunk.Rows != len(records) {
+			panic(fmt.Sprint(chunk, err))
+		} // the chunk is not released
+	})
+	require.Less(t, allocs, 10.0, "allocations without a buffer to borrow")
+}
+
 func TestEncodeCountsPerChunk(t *testing.T) {
 	s := run(t)
 	s.table(t, "e", "("+provenance+", v String) ENGINE = MergeTree ORDER BY _offset")

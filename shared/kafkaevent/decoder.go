@@ -34,6 +34,9 @@ type Event struct {
 // event to the next. A topic has a handful.
 const maxNames = 1024
 
+// arenaStep is what the arena's size is a multiple of.
+const arenaStep = 64 << 10
+
 // Decoder decodes one event at a time; the zero value is ready. It keeps its
 // memory, at most about three times the largest payload (Lambda: 6 MB), so
 // that a warm function allocates nothing. It is not safe for concurrent use.
@@ -76,7 +79,9 @@ func (d *Decoder) Decode(payload []byte) (*Event, error) {
 func (d *Decoder) reset(payload []byte) {
 	d.data, d.pos = payload, 0
 	if need := len(payload) + arenaSlack; len(d.arena) < need {
-		d.arena = make([]byte, need)
+		// Rounded up: full events differ by little, and one that is a few bytes
+		// longer than all before it should not need another arena.
+		d.arena = make([]byte, (need+arenaStep-1)/arenaStep*arenaStep)
 	}
 	d.used = 0
 	d.records, d.headers, d.batches = d.records[:0], d.headers[:0], d.batches[:0]
