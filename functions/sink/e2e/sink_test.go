@@ -273,13 +273,13 @@ func (s *stack) testOperator(t *testing.T) {
 	t.Parallel()
 	p := s.pipeline(t, "operator", options{})
 	p.deliver(event(batch(2, 0, 9)))
-	require.NoError(t, p.conn.Exec(t.Context(), "INSERT INTO clicks SELECT * REPLACE (15 AS _offset) FROM clicks WHERE _offset = 9"))
+	require.NoError(t, p.conn.Exec(t.Context(), "INSERT INTO clicks SELECT * REPLACE (15 AS _offset) FROM (SELECT * FROM clicks WHERE _offset = 9)"))
 	require.Equal(t, "Operation", p.fail([]byte(`{"oncehouse":{"action":"rebase"}}`)).ErrorType)
 	require.Eventually(t, func() bool { // the deadline of the last insert has to be over
 		result, err := p.Invoke(t.Context(), []byte(`{"oncehouse":{"action":"rebase","partition":2}}`))
 		return err == nil && result.FunctionError == "" && strings.Contains(string(result.Payload), `"next":16`)
 	}, 20*time.Second, 200*time.Millisecond)
-	p.deliver(event(batch(2, 15, 20)))
+	p.deliver(event(batch(2, 16, 20)))
 	require.Equal(t, append(through(0, 9), through(15, 20)...), p.offsets("clicks-2"))
 }
 
