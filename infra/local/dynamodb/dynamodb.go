@@ -32,6 +32,10 @@ import (
 // Region is the region that clients of the emulator name.
 const Region = "us-east-1"
 
+// survive keeps dynalite up when a client is killed in the middle of a request:
+// DynamoDB does not end for that, dynalite throws (index.js, req.on('error')).
+const survive = "data:text/javascript,process.on('uncaughtException',e=>{if(e.code!=='ECONNRESET'){console.error(e);process.exit(1)}})"
+
 const (
 	startTimeout = 20 * time.Second
 	stopGrace    = 5 * time.Second
@@ -113,7 +117,7 @@ func (s *Server) Kill() { s.process.Kill() }
 // Restart starts the server again, on the same port, after Kill or Stop.
 func (s *Server) Restart(ctx context.Context) error {
 	args := []string{
-		s.cli, "--host", "127.0.0.1", "--port", strconv.Itoa(s.port),
+		"--import", survive, s.cli, "--host", "127.0.0.1", "--port", strconv.Itoa(s.port),
 		"--createTableMs", "0", "--updateTableMs", "0", "--deleteTableMs", "0",
 	}
 	if s.options.Data != "" {

@@ -2,7 +2,10 @@ package dynamodb_test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,6 +48,29 @@ func TestInMemoryServerIsEmptyAfterRestart(t *testing.T) {
 	got, err := l.Load(t.Context(), lane(1))
 	require.NoError(t, err)
 	require.Zero(t, got)
+}
+
+// A client that is killed in the middle of a request must not take the server
+// with it: that is what a killed function does.
+func TestClientKilledInTheMiddleOfARequest(t *testing.T) {
+	server, err := Start(t.Context(), Options{Table: "ledger"})
+	require.NoError(t, err)
+	t.Cleanup(server.Stop)
+	for range 3 {
+		c, err := net.Dial("tcp", strings.TrimPrefix(server.Endpoint(), "http://"))
+		require.NoError(t, err)
+		_, err = io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.PutItem\r\nContent-Length: 1000\r\n\r\n{")
+		require.NoError(t, err)
+		require.NoError(t, c.(*net.TCPConn).SetLinger(0)) // a reset, as of a killed process
+		require.NoError(t, c.Close())
+		// Answered on the same event loop, behind the reset.
+		require.NoError(t, server.ready(t.Context()))
+	}
+	select {
+	case <-server.Dead():
+		t.Fatal("the server ended")
+	default:
+	}
 }
 
 func TestWhatIsMissingIsNamed(t *testing.T) {
