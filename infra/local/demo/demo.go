@@ -20,12 +20,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncehouse/infra/local/clickstream"
 	"oncehouse/infra/local/engine/faults"
@@ -47,6 +51,10 @@ type Options struct {
 	// Terminal: progress is one line that is written over.
 	Terminal bool
 }
+
+// events is about how many there are at least in a run, so that small runs too
+// have one for each fault.
+const events = 60
 
 // stalled is how long a run may stand still: much longer than any recovery.
 const stalled = time.Minute
@@ -86,7 +94,10 @@ func newRun(s *stack.Stack, options Options, guarantee delivery.Guarantee, recor
 	name := strings.ReplaceAll(string(guarantee), "-", "_")
 	generator := clickstream.Generator{Seed: options.Seed, Size: 300, PoisonEvery: 1000, TombstoneEvery: 500}
 	p := stack.Pipeline{
-		Name: name, Topic: "clicks-" + string(guarantee), Partitions: 12, Table: "clicks_" + name, Guarantee: guarantee,
+		// No other run has the topic, wherever the broker is.
+		Name: name, Topic: fmt.Sprintf("demo-%s-%x", guarantee, time.Now().UnixMilli()), Partitions: 12,
+		Table: "clicks_" + name, Guarantee: guarantee,
+		BatchSize:   int(min(max(records/events, 50), mapping.MaxBatchSize)),
 		Concurrency: 3, Timeout: 15 * time.Second,
 		// Short times make recovery quick to watch: after a kill a lane is
 		// undecided for send window + insert timeout + clock margin.
@@ -109,7 +120,7 @@ func (r *run) run(ctx context.Context) (Proof, error) {
 	defer func() { _ = proxy.Close() }()
 	r.pipeline.Settings["CLICKHOUSE_URL"] = "http://" + proxy.Addr()
 	r.chaos = &chaos{
-		engine: r.stack.Engine, proxy: proxy, environments: r.pipeline.Concurrency,
+		engine: r.stack.Engine, proxy: proxy, environments: r.pipeline.Concurrency, batchSize: r.pipeline.BatchSize,
 		random: rand.New(rand.NewPCG(r.Seed, uint64(len(r.guarantee)))), //nolint:gosec // a schedule, not a secret
 	}
 	running, err := r.stack.StartPipeline(ctx, r.pipeline, func(cfg *mapping.Config) {
@@ -118,6 +129,7 @@ func (r *run) run(ctx context.Context) (Proof, error) {
 	if err != nil {
 		return Proof{}, err
 	}
+	defer r.deleteTopic(ctx)
 	defer running.Stop()
 	r.chaos.function, r.chaos.mapping = running.Function, running.Mapping
 	r.begun = time.Now()
@@ -197,7 +209,7 @@ func (r *run) prove(ctx context.Context, index [][]int64, took time.Duration) (P
 		c.letter(body)
 	}
 	p := c.finish()
-	p.Guarantee, p.Seconds = r.guarantee, took.Seconds()
+	p.Guarantee, p.Seconds = r.guarantee, math.Round(took.Seconds()*100)/100
 	p.Kills, p.Recuts = r.chaos.kills.Load(), r.chaos.recuts.Load()
 	r.say("%s: %d records in %.1f s, %d kills, %d times cut anew or rewound", r.guarantee, p.Produced, p.Seconds, p.Kills, p.Recuts)
 	for _, problem := range c.Problems {
@@ -218,6 +230,19 @@ func (r *run) createTable(ctx context.Context) error {
 		return err
 	}
 	return answer.Close()
+}
+
+// deleteTopic gives the broker its room back. One that does not want to is not
+// a fault of the run.
+func (r *run) deleteTopic(ctx context.Context) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.stack.Broker.Addrs()...))
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, _ = kadm.NewClient(client).DeleteTopics(within, r.pipeline.Topic)
 }
 
 // query sends a statement to the engine as curl would.

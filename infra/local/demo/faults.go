@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ type chaos struct {
 	mapping  *mapping.Mapping
 	// environments is how many processes the function may have.
 	environments int
+	batchSize    int
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -114,9 +116,15 @@ func (c *chaos) killAfterInsert(_ context.Context) error {
 	return nil
 }
 
-// killBeforeInsert: the next insert is on its way, and stops there.
+// killBeforeInsert: the next insert is announced, and the engine never sees it.
 func (c *chaos) killBeforeInsert(_ context.Context) error {
-	c.proxy.Next(faults.Hold(c.killAll, closed()))
+	c.proxy.When(func(r *http.Request, query string) bool {
+		insert := faults.Inserts(r, query)
+		if insert {
+			c.killAll()
+		}
+		return insert
+	}, faults.Refuse())
 	return nil
 }
 
@@ -145,7 +153,7 @@ func (c *chaos) rewind(ctx context.Context) error {
 		return nil
 	}
 	p := partitions[c.between(0, len(partitions))]
-	if err := c.mapping.Redeliver(ctx, p, int64(c.between(1, 5_000))); err != nil {
+	if err := c.mapping.Redeliver(ctx, p, int64(c.between(1, c.batchSize/2))); err != nil {
 		return nil //nolint:nilerr // nothing of the partition is settled yet: there is nothing to rewind
 	}
 	c.recuts.Add(1)

@@ -250,7 +250,7 @@ func (s *Stack) status(name, address string, took time.Duration) {
 		return
 	}
 	// A status that cannot be written is no reason to end what runs.
-	_, _ = fmt.Fprintf(s.options.Status, "%-12s ready in %5.2f s  %-48s log %s\n", name, took.Seconds(), address, s.relative(s.logPath(name)))
+	_, _ = fmt.Fprintf(s.options.Status, "%-18s ready in %5.2f s  %-54s log %s\n", name, took.Seconds(), address, s.relative(s.logPath(name)))
 }
 
 func (s *Stack) logPath(name string) string {
