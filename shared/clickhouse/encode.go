@@ -72,7 +72,7 @@ func (t *Target) Encode(lane delivery.Lane, records []kafka.Record, limit delive
 			chunk.Skipped = append(chunk.Skipped, i)
 		case rowbinary.Refused:
 			chunk.Refused = append(chunk.Refused, delivery.Refusal{
-				Offset: records[i].Offset, Code: string(refusal.Code), Message: refusal.Message,
+				Offset: records[i].Offset, Code: string(refusal.Code), Column: refusal.Column, Message: refusal.Message,
 			})
 		default:
 			return nil, &delivery.Error{Kind: delivery.Fatal, Reason: delivery.ReasonTarget,

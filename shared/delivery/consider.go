@@ -51,7 +51,7 @@ func (m *Machine) consider(now time.Time) Step {
 		return m.fail(&Error{
 			Kind: Fatal, Reason: ReasonNeedsRebase,
 			Message: fmt.Sprintf("the ledger stopped at offset %d when the pipeline went on as at-least-once", m.entry.Next),
-			Remedy:  `re-base the lane (invoke the function with {"oncehouse":{"action":"rebase"}}), or begin a new generation on an emptied table`,
+			Remedy:  "re-base the lane (" + m.action("rebase") + "), or begin a new generation on an emptied table",
 		})
 	}
 	if a, b := m.entry.ServerUUID, m.inv.Traits.ServerUUID; a != "" && a != b && (b != "" || m.entry.Intent != nil) {
@@ -167,7 +167,7 @@ func (m *Machine) recreated(topicID string, now time.Time) Step {
 	case m.rules.OnRecreate != RecreateNewGeneration:
 		return m.fail(&Error{
 			Kind: Fatal, Reason: ReasonOffsetRegression, Message: what,
-			Remedy: `begin a new generation (invoke the function with {"oncehouse":{"action":"new-generation"}}), or set on_recreate to new-generation`,
+			Remedy: "begin a new generation (" + m.action("new-generation") + "), or set on_recreate to new-generation",
 		})
 	}
 	if m.entry.Recreation == nil {
@@ -202,3 +202,9 @@ func (m *Machine) failAnnounced(begin time.Time) Step {
 }
 
 func (m *Machine) onBumped(a Answer) Step { return m.consider(a.Now) }
+
+// action is what an operator invokes the function with.
+func (m *Machine) action(name string) string {
+	return fmt.Sprintf(`invoke the function with {"oncehouse":{"action":%q,"cluster":%q,"partition":%d}}`,
+		name, m.inv.Lane.Cluster, m.inv.Lane.Partition)
+}

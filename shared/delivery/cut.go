@@ -87,10 +87,11 @@ func (m *Machine) schemaFault() error {
 	if bad < m.rules.PoisonAtLeast || float64(bad) <= m.rules.PoisonShare*float64(all) {
 		return nil
 	}
+	first := m.chunk.Refused[0]
 	return &Error{
 		Kind: Fatal, Reason: ReasonSchemaFault,
-		Message: fmt.Sprintf("%d of %d records do not fit the table; the first: offset %d: %s: %s",
-			bad, all, m.chunk.Refused[0].Offset, m.chunk.Refused[0].Code, m.chunk.Refused[0].Message),
+		Message: fmt.Sprintf("%d of %d records do not fit the table; the first: offset %d, column %q: %s",
+			bad, all, first.Offset, first.Column, first.Code), // no value: this is logged
 		Remedy: "mend the table or the producer; if these are really bad records, raise the poison share",
 	}
 }

@@ -85,6 +85,8 @@ type Refusal struct {
 	Offset int64 `json:"offset"`
 	// Code is a word of a small fixed set ("out_of_range", "not_json", ...).
 	Code string `json:"code"`
+	// Column is the column that does not take it, "" where it is the record.
+	Column string `json:"column,omitempty"`
 	// Message names the column, the value (truncated) and the reason.
 	Message string `json:"message,omitempty"`
 }

@@ -90,7 +90,7 @@ func (m *Machine) keepChunk(a Answer, count int64) error {
 	switch {
 	case len(a.Chunk.Refused) > 0:
 		r := a.Chunk.Refused[0]
-		m.absent = fmt.Errorf("offset %d no longer fits the table: %s: %s", r.Offset, r.Code, r.Message)
+		m.absent = fmt.Errorf("offset %d no longer fits the table: column %q: %s", r.Offset, r.Column, r.Code)
 	case int64(a.Chunk.Rows) != count:
 		m.absent = fmt.Errorf("they make %d rows now, %d were announced", a.Chunk.Rows, count)
 	}

@@ -46,7 +46,7 @@ func Full() delivery.Entry {
 		Intent: &delivery.Intent{
 			Offsets: offsets.Set{{First: 100, Last: 119}, {First: 125, Last: 125}}, Count: 21, Hash: 0x0123456789abcdef,
 			From: 100, Through: 130, Settled: offsets.Of(40),
-			Letters:   []delivery.Refusal{{Offset: 120, Code: "not_json", Message: `value: "<&> é` + "\u2028" + `"`}},
+			Letters:   []delivery.Refusal{{Offset: 120, Code: "not_json", Column: "amount", Message: `value: "<&> é` + "\u2028" + `"`}},
 			Send:      delivery.Send{Offsets: offsets.Between(110, 119), Count: 10, Hash: 0xfedcba9876543210},
 			Positions: map[string]delivery.Position{"orders-db/public.outbox": {Window: 7, Seq: 70}},
 			Last:      &delivery.Sample{Offset: 125, Hash: 5},
@@ -98,7 +98,7 @@ func intents() *rapid.Generator[delivery.Intent] {
 func refusals() *rapid.Generator[delivery.Refusal] {
 	return rapid.Custom(func(t *rapid.T) delivery.Refusal {
 		return delivery.Refusal{
-			Offset: rapid.Int64Min(0).Draw(t, "offset"), Code: rapid.String().Draw(t, "code"), Message: rapid.String().Draw(t, "message"),
+			Offset: rapid.Int64Min(0).Draw(t, "offset"), Code: rapid.String().Draw(t, "code"), Column: rapid.String().Draw(t, "column"), Message: rapid.String().Draw(t, "message"),
 		}
 	})
 }
