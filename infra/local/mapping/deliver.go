@@ -58,7 +58,7 @@ func (m *Mapping) deliver(ev event) (rest []event, ok bool) {
 	if m.ctx.Err() != nil {
 		return nil, false
 	}
-	remains := m.settleEvent(ev, succeeded)
+	remains := m.without(m.settleEvent(ev, succeeded)) // nothing of a zombie is tried again or given up
 	if len(remains.parts) == 0 {
 		return nil, true
 	}
@@ -75,6 +75,7 @@ func (m *Mapping) deliver(ev event) (rest []event, ok bool) {
 	if !m.backOff(max(1, remains.failed)) {
 		return nil, false
 	}
+	remains = m.without(remains)
 	return []event{remains}, !m.recut(remains)
 }
 
@@ -158,25 +159,23 @@ func (m *Mapping) settleEvent(ev event, succeeded []int) event {
 	return remains
 }
 
-// settle takes records off their queues and commits. Lost partitions are left
-// alone.
+// settle takes records off their queues and commits. For a lost partition that
+// changes a state that nobody reads any more.
 func (m *Mapping) settle(parts []part) {
 	done := make([]*partition, 0, len(parts))
 	m.mu.Lock()
 	for _, q := range parts {
-		if !q.p.lost {
-			q.p.settle(len(q.items))
-			q.p.failed = 0
-			done = append(done, q.p)
-		}
+		q.p.settle(len(q.items))
+		q.p.failed = 0
+		done = append(done, q.p)
 	}
 	m.mu.Unlock()
 	m.commit(done)
 	m.wakeUp() // paused partitions may have run low
 }
 
-// commit commits what is settled of the given partitions. A failure is counted
-// and made good by commitIdle.
+// commit commits what is settled of the given partitions, unless they were
+// lost. A failure is counted and made good by commitIdle.
 func (m *Mapping) commit(partitions []*partition) {
 	m.committing.Lock()
 	defer m.committing.Unlock()

@@ -23,6 +23,7 @@ import (
 
 	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/lambdahost"
+	"oncehouse/shared/kafka"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -132,7 +133,26 @@ type fake struct {
 
 var errThrottled = errors.New("throttled")
 
-func (f *fake) Invoke(_ context.Context, payload []byte) (lambdahost.Result, error) {
+// Invoke leaves when ctx ends, and the function goes on, as a real one does.
+func (f *fake) Invoke(ctx context.Context, payload []byte) (lambdahost.Result, error) {
+	type outcome struct {
+		lambdahost.Result
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		result, err := f.run(payload)
+		done <- outcome{result, err}
+	}()
+	select {
+	case o := <-done:
+		return o.Result, o.err
+	case <-ctx.Done():
+		return lambdahost.Result{}, ctx.Err()
+	}
+}
+
+func (f *fake) run(payload []byte) (lambdahost.Result, error) {
 	var ev seen
 	if err := json.Unmarshal(payload, &ev); err != nil {
 		return lambdahost.Result{}, err
@@ -596,35 +616,76 @@ func TestRecutChangesTheBoundariesOfARetry(t *testing.T) {
 }
 
 func TestRedeliverRewindsAndMakesAZombie(t *testing.T) {
+	t.Run("that succeeds", func(t *testing.T) { redeliverUnder(t, nil) })
+	t.Run("that fails and is not tried again", func(t *testing.T) { redeliverUnder(t, errFailed) })
+}
+
+// redeliverUnder rewinds under an invocation that ends with outcome.
+func redeliverUnder(t *testing.T, outcome error) {
+	t.Helper()
 	b := newBench(t, 1)
 	b.produce(0, 0, 20)
-	entered, gate := make(chan struct{}), make(chan struct{})
+	entered := []chan struct{}{1: nil, 2: make(chan struct{}), 3: make(chan struct{})}
+	gate := []chan struct{}{1: nil, 2: make(chan struct{}), 3: make(chan struct{})}
 	f := &fake{handle: func(n int, _ seen) (string, error) {
+		if n == 2 || n == 3 {
+			close(entered[n])
+			<-gate[n]
+		}
 		if n == 2 {
+			return "", outcome
+		}
+		return "", nil
+	}}
+	var asked []Redelivery // by the polling goroutine only: never for a zombie
+	m := b.start(f, func(c *Config) {
+		c.Recut = func(r Redelivery) int { asked = append(asked, r); return 7 }
+	})
+	<-entered[2]
+	require.ErrorContains(t, m.Redeliver(t.Context(), 5, 1), "not assigned")
+	require.NoError(t, m.Redeliver(t.Context(), 0, 4))
+	<-entered[3]
+	close(gate[2]) // the zombie ends while 6..12 are under way again
+	require.Eventually(t, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.running == 1 }, 10*time.Second, time.Millisecond)
+	require.EqualValues(t, 10, b.committed(0), "its outcome counts for nothing")
+	close(gate[3])
+	drain(t, m)
+	require.Equal(t, [][]int64{upTo(0, 9), upTo(10, 19), upTo(6, 12), upTo(13, 19)}, f.batches(0))
+	m.Stop()
+	require.Len(t, asked, 1)
+	require.Equal(t, Batch{asked[0].TopicPartition, 6, 9, 4}, asked[0].Batch)
+}
+
+// A partition that waits does not fill the memory, and goes on afterwards.
+func TestFetchingPausesForAPartitionThatWaits(t *testing.T) {
+	b := newBench(t, 2)
+	gate, entered := make(chan struct{}), make(chan struct{})
+	f := &fake{handle: func(_ int, ev seen) (string, error) {
+		if ev.has(0, 0) {
 			close(entered)
 			<-gate
 		}
 		return "", nil
 	}}
-	var zombie atomic.Bool
-	m := b.start(f, func(c *Config) {
-		c.Recut = func(r Redelivery) int {
-			require.Equal(t, Batch{r.TopicPartition, 6, 9, 4}, r.Batch)
-			return 7
-		}
-		c.OnDelivery = func(d Delivery) { zombie.Store(zombie.Load() || d.Batches[0].First == 10 && d.Batches[0].Last == 19) }
-	})
+	m := b.start(f, func(c *Config) { c.Pollers = 2 })
+	b.produce(0, 0, 1)
 	<-entered
-	require.ErrorContains(t, m.Redeliver(t.Context(), 5, 1), "not assigned")
-	require.NoError(t, m.Redeliver(t.Context(), 0, 4))
-	drain(t, m)
-	require.Equal(t, [][]int64{upTo(0, 9), upTo(10, 19), upTo(6, 12), upTo(13, 19)}, f.batches(0))
+	state := func(of func(*partition) bool) func() bool {
+		return func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return of(m.partitions[kafka.TopicPartition{Topic: topic, Partition: 0}])
+		}
+	}
+	b.produce(0, 1, 1500)
+	require.Eventually(t, state(func(p *partition) bool { return p.paused }), 10*time.Second, time.Millisecond)
+	b.produce(0, 1501, 1500)
+	b.produce(1, 0, 100)
+	require.Eventually(t, func() bool { return b.committed(1) == 100 }, 10*time.Second, time.Millisecond)
+	require.True(t, state(func(p *partition) bool { return len(p.queue) <= 1501 })(), "it was polled on")
 	close(gate)
-	require.Eventually(t, zombie.Load, 10*time.Second, time.Millisecond)
-	b.produce(0, 20, 1)
 	drain(t, m)
-	require.EqualValues(t, 21, b.committed(0))
-	require.Equal(t, upTo(20, 20), f.batches(0)[4], "the zombie's outcome moved nothing")
+	require.Equal(t, upTo(0, 3000), slices.Concat(f.batches(0)...))
 }
 
 func TestDuplicateOverlaps(t *testing.T) {
