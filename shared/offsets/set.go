@@ -185,6 +185,16 @@ func Parse(text string) (Set, error) {
 	return s, nil
 }
 
+// MarshalText writes what String shows, so that a set is text in JSON too.
+func (s Set) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText writes, as Parse does.
+func (s *Set) UnmarshalText(text []byte) error {
+	set, err := Parse(string(text))
+	*s = set
+	return err
+}
+
 func cmpInt(a, b int64) int {
 	switch {
 	case a < b:

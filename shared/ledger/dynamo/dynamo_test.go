@@ -103,13 +103,13 @@ func TestItemIsReadable(t *testing.T) {
 		"deadline": "2026-03-29T01:31:00.000000001Z",
 		"topic_id": "2Xv9rFfcQ8yzGxU1b0wK5A", "server_uuid": "6d1b0b3e-0d43-4d4f-b2f3-0c9a3d2f9f5e",
 		"samples":    `[{"offset":98,"hash":"0000000000000000"},{"offset":99,"hash":"ffffffffffffffff"}]`,
-		"positions":  `{"":{"window":0,"seq":0},"orders-db/public.outbox":{"window":6,"seq":66}}`,
+		"positions":  `{"orders-db/public.outbox":{"window":6,"seq":66,"seen":"66"}}`,
 		"recreation": `{"topic_id":"other","since":"2026-03-29T01:00:00Z"}`,
 		"intent": `{"attempt":2,"token":"oncehouse:clicks:main:clicks:3:2:110-119:fedcba9876543210:2",` +
 			`"created":"2026-03-29T01:30:00.123456789Z","from":100,"through":130,"offsets":"100-119,125","count":21,` +
 			`"hash":"0123456789abcdef","send":{"offsets":"110-119","count":10,"hash":"fedcba9876543210"},"settled":"40",` +
-			`"letters":[{"offset":120,"code":"not_json","message":"value: \"<&> é\u2028\""}],` +
-			`"positions":{"orders-db/public.outbox":{"window":7,"seq":70}},"last":{"offset":125,"hash":"0000000000000005"}}`,
+			`"letters":[{"offset":120,"code":"not_json","column":"amount","message":"value: \"<&> é\u2028\""}],` +
+			`"positions":{"orders-db/public.outbox":{"window":7,"seq":70,"seen":"64-65,70"}},"last":{"offset":125,"hash":"0000000000000005"}}`,
 	}, shown)
 }
 

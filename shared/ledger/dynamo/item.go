@@ -144,31 +144,20 @@ type intentDoc struct {
 	Created   time.Time                    `json:"created"`
 	From      int64                        `json:"from"`
 	Through   int64                        `json:"through"`
-	Offsets   offsetText                   `json:"offsets"`
+	Offsets   offsets.Set                  `json:"offsets"`
 	Count     int64                        `json:"count"`
 	Hash      delivery.Hash                `json:"hash"`
 	Send      sendDoc                      `json:"send"`
-	Settled   offsetText                   `json:"settled,omitempty"`
+	Settled   offsets.Set                  `json:"settled,omitempty"`
 	Letters   []delivery.Refusal           `json:"letters,omitempty"`
 	Positions map[string]delivery.Position `json:"positions,omitempty"`
 	Last      *delivery.Sample             `json:"last,omitempty"`
 }
 
 type sendDoc struct {
-	Offsets offsetText    `json:"offsets"`
+	Offsets offsets.Set   `json:"offsets"`
 	Count   int64         `json:"count"`
 	Hash    delivery.Hash `json:"hash"`
-}
-
-// offsetText is a set of offsets as its text.
-type offsetText offsets.Set
-
-func (s offsetText) MarshalText() ([]byte, error) { return []byte(offsets.Set(s).String()), nil }
-
-func (s *offsetText) UnmarshalText(b []byte) error {
-	set, err := offsets.Parse(string(b))
-	*s = offsetText(set)
-	return err
 }
 
 func newIntentDoc(in *delivery.Intent, maxMessage int) intentDoc {
@@ -179,18 +168,18 @@ func newIntentDoc(in *delivery.Intent, maxMessage int) intentDoc {
 	}
 	return intentDoc{
 		Attempt: in.Attempt, Token: in.Token, Created: in.Created.UTC(), From: in.From, Through: in.Through,
-		Offsets: offsetText(in.Offsets), Count: in.Count, Hash: in.Hash,
-		Send:    sendDoc{Offsets: offsetText(in.Send.Offsets), Count: in.Send.Count, Hash: in.Send.Hash},
-		Settled: offsetText(in.Settled), Letters: letters, Positions: in.Positions, Last: in.Last,
+		Offsets: in.Offsets, Count: in.Count, Hash: in.Hash,
+		Send:    sendDoc{Offsets: in.Send.Offsets, Count: in.Send.Count, Hash: in.Send.Hash},
+		Settled: in.Settled, Letters: letters, Positions: in.Positions, Last: in.Last,
 	}
 }
 
 func (d intentDoc) intent() *delivery.Intent {
 	return &delivery.Intent{
 		Attempt: d.Attempt, Token: d.Token, Created: d.Created, From: d.From, Through: d.Through,
-		Offsets: offsets.Set(d.Offsets), Count: d.Count, Hash: d.Hash,
-		Send:    delivery.Send{Offsets: offsets.Set(d.Send.Offsets), Count: d.Send.Count, Hash: d.Send.Hash},
-		Settled: offsets.Set(d.Settled), Letters: d.Letters, Positions: d.Positions, Last: d.Last,
+		Offsets: d.Offsets, Count: d.Count, Hash: d.Hash,
+		Send:    delivery.Send{Offsets: d.Send.Offsets, Count: d.Send.Count, Hash: d.Send.Hash},
+		Settled: d.Settled, Letters: d.Letters, Positions: d.Positions, Last: d.Last,
 	}
 }
 

@@ -48,14 +48,14 @@ func Full() delivery.Entry {
 			From: 100, Through: 130, Settled: offsets.Of(40),
 			Letters:   []delivery.Refusal{{Offset: 120, Code: "not_json", Column: "amount", Message: `value: "<&> é` + "\u2028" + `"`}},
 			Send:      delivery.Send{Offsets: offsets.Between(110, 119), Count: 10, Hash: 0xfedcba9876543210},
-			Positions: map[string]delivery.Position{"orders-db/public.outbox": {Window: 7, Seq: 70}},
+			Positions: map[string]delivery.Position{"orders-db/public.outbox": {Window: 7, Seq: 70, Seen: offsets.Of(64, 65, 70)}},
 			Last:      &delivery.Sample{Offset: 125, Hash: 5},
 			Attempt:   2, Token: "oncehouse:clicks:main:clicks:3:2:110-119:fedcba9876543210:2",
 			Created: time.Date(2026, 3, 29, 1, 30, 0, 123456789, time.UTC),
 		},
 		Deadline:   time.Date(2026, 3, 29, 1, 31, 0, 1, time.UTC),
 		Samples:    []delivery.Sample{{Offset: 98, Hash: 0}, {Offset: 99, Hash: 1<<64 - 1}},
-		Positions:  map[string]delivery.Position{"orders-db/public.outbox": {Window: 6, Seq: 66}, "": {}},
+		Positions:  map[string]delivery.Position{"orders-db/public.outbox": {Window: 6, Seq: 66, Seen: offsets.Of(66)}},
 		TopicID:    "2Xv9rFfcQ8yzGxU1b0wK5A",
 		ServerUUID: "6d1b0b3e-0d43-4d4f-b2f3-0c9a3d2f9f5e",
 		Recreation: &delivery.Recreation{TopicID: "other", Since: time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC)},
@@ -137,7 +137,7 @@ func positions() *rapid.Generator[map[string]delivery.Position] {
 	return rapid.Custom(func(t *rapid.T) map[string]delivery.Position {
 		m := map[string]delivery.Position{}
 		for _, source := range rapid.SliceOfN(rapid.String(), 0, 5).Draw(t, "sources") {
-			m[source] = delivery.Position{Window: rapid.Int64().Draw(t, "window"), Seq: rapid.Int64().Draw(t, "seq")}
+			m[source] = delivery.Position{Window: rapid.Int64().Draw(t, "window"), Seq: rapid.Int64().Draw(t, "seq"), Seen: sets().Draw(t, "seen")}
 		}
 		if len(m) == 0 {
 			return nil

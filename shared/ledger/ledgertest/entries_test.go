@@ -27,6 +27,12 @@ func filled(t *testing.T, path string, v reflect.Value) {
 		for i := range v.NumField() {
 			filled(t, fmt.Sprintf("%s.%s", path, v.Type().Field(i).Name), v.Field(i))
 		}
+	case reflect.Map:
+		for _, k := range v.MapKeys() {
+			filled(t, fmt.Sprintf("%s[%s]", path, k), v.MapIndex(k))
+		}
+	case reflect.Slice:
+		filled(t, path+"[0]", v.Index(v.Len()-1))
 	default:
 	}
 }
