@@ -29,16 +29,23 @@ func (s *Stack) startQueue(_ context.Context, _ io.Writer) (string, error) {
 // LetterQueueURL is the queue of all pipelines' dead letters.
 func (s *Stack) LetterQueueURL() string { return s.letters }
 
-// ReceiveLetters takes all messages off the dead letter queue.
+// ReceiveLetters takes all messages off the dead letter queue. It is done when
+// the queue holds none, not when it hands out none: an answer that got lost
+// hides its messages for a while. One that was received twice is there twice.
 func (s *Stack) ReceiveLetters(ctx context.Context) ([][]byte, error) {
 	client := sqs.NewFromConfig(s.Queue.Config())
 	var bodies [][]byte
 	for {
-		got, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &s.letters, MaxNumberOfMessages: 10})
+		got, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+			QueueUrl: &s.letters, MaxNumberOfMessages: 10, VisibilityTimeout: 5, WaitTimeSeconds: 1,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("receive dead letters: %w", err)
 		}
 		if len(got.Messages) == 0 {
+			if s.Queue.Len(letterQueue) > 0 {
+				continue
+			}
 			return bodies, nil
 		}
 		done := make([]types.DeleteMessageBatchRequestEntry, len(got.Messages))
