@@ -37,7 +37,7 @@ func (m *Machine) onLetters(a Answer) Step {
 // at-least-once keeps no account.
 func (m *Machine) commit() Step {
 	if m.own && m.rules.Guarantee == AtLeastOnce || m.own && m.rules.Guarantee == AtMostOnce && m.chunk != nil {
-		return m.onCommitted(Answer{Now: m.intent.Created})
+		return m.onCommitted(Answer{Now: m.now})
 	}
 	return m.write(m.entry.settle(*m.intent), (*Machine).onCommitted)
 }
@@ -113,12 +113,17 @@ func ceilMillis(t time.Time) time.Time {
 }
 
 // onWritten: an error is a lost condition or a lost answer, and a retry inside
-// the ledger's client may have lost the condition to itself. Reading tells.
+// the ledger's client may have lost the condition to itself. Reading tells. A
+// fatal one (no such table, an entry too large) is not mended by trying again.
 func (m *Machine) onWritten(a Answer) Step {
-	if a.Err != nil {
-		return m.ask(Step{Op: OpLoad}, (*Machine).onResolved)
+	switch {
+	case a.Err == nil:
+		return m.landed(a)
+	case KindOf(a.Err) == Fatal:
+		return m.failLedger("write the entry", a.Err)
 	}
-	return m.landed(a)
+	m.unwritten = a.Err
+	return m.ask(Step{Op: OpLoad}, (*Machine).onResolved)
 }
 
 func (m *Machine) landed(a Answer) Step {
@@ -131,14 +136,20 @@ func (m *Machine) landed(a Answer) Step {
 // derived from the old entry goes, and the batch is considered anew.
 func (m *Machine) onResolved(a Answer) Step {
 	if a.Err != nil {
-		return m.failLedger("read back a write whose answer was lost", a.Err)
+		return m.failWrite("read back a write whose answer was lost", a.Err)
 	}
 	if a.Entry.Version == m.pending.Version && a.Entry.Writer == m.pending.Writer {
 		return m.landed(a)
 	}
 	m.restarts++
-	m.tally.Conflicts++
-	if m.restarts > 2 {
+	overtaken := errors.Is(m.unwritten, ErrConflict) || a.Entry.Version >= m.pending.Version
+	if overtaken {
+		m.tally.Conflicts++
+	}
+	switch {
+	case m.restarts > 2 && !overtaken:
+		return m.failWrite("write the entry", m.unwritten)
+	case m.restarts > 2:
 		return m.fail(&Error{
 			Kind: Fenced, Reason: ReasonFenced,
 			Message: fmt.Sprintf("another invocation writes this lane (version %d by %s)", a.Entry.Version, a.Entry.Writer),
@@ -182,8 +193,23 @@ func (m *Machine) failOutOfTime(cause error) Step {
 		Message: "no time is left in this invocation to send anything"})
 }
 
+// failLedger keeps the kind and the remedy that the ledger gave. Without one it
+// is Retryable: nothing is applied by reading.
 func (m *Machine) failLedger(what string, err error) Step {
-	return m.fail(&Error{Kind: Retryable, Reason: ReasonLedger, Message: what, Err: err})
+	out := wrap(err, ReasonLedger, what)
+	if !errors.As(err, new(*Error)) {
+		out.Kind = Retryable
+	}
+	return m.fail(out)
+}
+
+// failWrite is failLedger for a write that may have landed, or still may.
+func (m *Machine) failWrite(what string, err error) Step {
+	out := wrap(err, ReasonLedger, what)
+	if out.Kind == Retryable {
+		out.Kind = InDoubt
+	}
+	return m.fail(out)
 }
 
 func (m *Machine) failUnproven(kind Kind, err error) Step {

@@ -45,6 +45,9 @@ func (m *Machine) onEncoded(a Answer) Step {
 	if err := m.schemaFault(); err != nil {
 		return m.fail(err)
 	}
+	if m.chunk.Rows > 0 && a.Now.After(m.inv.LastSend) {
+		return m.failOutOfTime(nil)
+	}
 	kept := m.keep[:m.chunk.Consumed]
 	in := m.describe(kept, m.rawPart(), m.chunk)
 	in.Created = a.Now.Truncate(time.Millisecond)

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"oncehouse/shared/kafka"
@@ -97,7 +98,7 @@ func (t *Tally) add(u Tally) {
 // Invocation is what one function invocation brings to one lane.
 type Invocation struct {
 	Lane  Lane
-	Batch []kafka.Record // offsets strictly ascending, not empty
+	Batch []kafka.Record // offsets strictly ascending, from 0
 	// Cached is the entry as this environment last saw it; nil for none.
 	Cached *Entry
 	// Writer is random and unique to this invocation and lane.
@@ -147,6 +148,7 @@ type Machine struct {
 
 	pending   Entry // the entry whose write is awaited
 	onLanded  func(*Machine, Answer) Step
+	unwritten error // why that write did not answer
 	writes    int
 	restarts  int
 	sends     int
@@ -167,11 +169,14 @@ func Start(rules Rules, inv Invocation, now time.Time) (*Machine, Step) {
 		return m, m.done()
 	}
 	m.from = inv.Batch[0].Offset
-	for i := 1; i < len(inv.Batch); i++ {
-		if inv.Batch[i].Offset <= inv.Batch[i-1].Offset {
+	last := int64(-1)
+	for i := range inv.Batch {
+		offset := inv.Batch[i].Offset
+		if offset <= last || offset == math.MaxInt64 { // next is one above it
 			return m, m.fail(&Error{Kind: Fatal, Reason: ReasonOutOfOrder, Message: fmt.Sprintf(
-				"offset %d follows %d: a batch must be strictly ascending", inv.Batch[i].Offset, inv.Batch[i-1].Offset)})
+				"offset %d follows %d: a batch must be strictly ascending, from 0, below %d", offset, last, int64(math.MaxInt64))})
 		}
+		last = offset
 	}
 	if rules.Guarantee == AtLeastOnce {
 		return m, m.startAtLeastOnce(now)
