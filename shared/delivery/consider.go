@@ -147,6 +147,9 @@ func (m *Machine) onFloorProbed(a Answer) Step {
 	if a.Err != nil {
 		return m.fail(wrap(a.Err, ReasonTarget, "look for records below the floor"))
 	}
+	if ghosts := m.ghosts(a.Offsets); len(ghosts) > 0 {
+		return m.failUnproven(Fatal, fmt.Errorf("there are rows at offsets %s, and they may be those of an earlier generation", ghosts))
+	}
 	missing := m.belowFloor().Minus(a.Offsets)
 	if len(missing) > 0 && !m.inv.Traits.RowsStay && !m.inv.Traits.ResendHarmless {
 		return m.failUnproven(Fatal, fmt.Errorf("offsets %s are not in the table, but rows of this engine can disappear", missing))

@@ -22,6 +22,9 @@ type Entry struct {
 	// Floor rises when Skipped would need more than maxSkipped ranges: below
 	// it, what is not in Skipped is unproven and has to be probed.
 	Floor int64 `json:"floor,omitempty"`
+	// Ghosts: rows of an earlier generation may stand in the table at the
+	// offsets below it. Of these, a probe that finds one proves nothing.
+	Ghosts int64 `json:"ghosts,omitempty"`
 	// Intent is the one chunk that is, or may be, on its way (I4).
 	Intent *Intent `json:"intent,omitempty"`
 	// Deadline is the latest moment at which any insert sent for this lane may

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"oncehouse/shared/kafka"
+	"oncehouse/shared/offsets"
 )
 
 // finish settles an intent that was found in the entry: somebody announced it
@@ -150,6 +151,10 @@ func (m *Machine) onProbed(a Answer) Step {
 	if a.Err != nil {
 		return m.fail(wrap(a.Err, ReasonTarget, "look for the announced rows"))
 	}
+	if ghosts := m.ghosts(a.Offsets); len(ghosts) > 0 {
+		return m.fail(m.inDoubt(fmt.Sprintf("there are rows at offsets %s, and they may be those of an earlier generation", ghosts),
+			"move the lane's rows at these offsets into another table, so that none is left here; on a Replicated or Shared table wait until its deduplication window is over; then deliver again"))
+	}
 	t := m.inv.Traits
 	missing := m.intent.Send.Offsets.Minus(a.Offsets)
 	none := len(missing) > 0 && missing.Equal(m.intent.Send.Offsets)
@@ -182,6 +187,14 @@ func (m *Machine) onProbed(a Answer) Step {
 	}
 	m.records, _ = at(m.records, missing)
 	return m.reencode(m.records, (*Machine).onMissingEncoded)
+}
+
+// ghosts are those of the offsets found in the table that prove nothing.
+func (m *Machine) ghosts(found offsets.Set) offsets.Set {
+	if m.entry.Ghosts == 0 {
+		return nil
+	}
+	return found.Intersect(offsets.Between(0, m.entry.Ghosts-1))
 }
 
 // onWholeEncoded sends the whole set under the same token: on a replicated

@@ -27,7 +27,8 @@ import (
 //	outbox 10=1.5 11=1.6                 outbox positions window.seq
 //
 // A fault names the n-th such side effect of the invocation (the first when
-// there is no number) and how it goes: lost, dropped, refused, late, half, hole.
+// there is no number) and how it goes: lost, dropped, refused, late, half, odd,
+// hole.
 // After every command the invariants I1-I5 hold.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
@@ -72,7 +73,8 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) string {
 	case "land":
 		s.w.landAll()
 	case "recreate":
-		s.w.topic++
+		s.w.recreate()
+		s.seen = nil
 	case "gone":
 		s.w.gone = parseSet(t, first())
 	case "server":
@@ -96,6 +98,7 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) string {
 		s.w.entry = e
 	case "truncate":
 		clear(s.w.rows)
+		clear(s.w.old)
 		clear(s.w.delivered)
 		clear(s.w.letters)
 		s.seen, s.w.emptied = nil, s.w.entry.Generation
@@ -195,7 +198,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData, name string, v *inv
 		case "fault":
 			for f := range strings.SplitSeq(strings.Join(a.Vals, ","), ",") {
 				at, how, _ := strings.Cut(f, ":")
-				require.Contains(t, []string{lost, dropped, refused, flying, half, hole}, how, d.Pos)
+				require.Contains(t, []string{lost, dropped, refused, flying, half, odd, hole}, how, d.Pos)
 				faults[at] = how
 			}
 		}

@@ -8,8 +8,11 @@ import (
 // openWindow begins the time in which the next send may start and returns the
 // latest moment at which it can land. The window is short, so that whoever
 // finds the intent after a crash waits for an insert and not for an invocation.
+//
+// It ends by the wall clock, as the deadline does: the monotonic one stands
+// still while the machine under the function is frozen.
 func (m *Machine) openWindow() time.Time {
-	m.sendBy = m.now.Add(m.rules.SendWindow)
+	m.sendBy = m.now.Round(0).Add(m.rules.SendWindow)
 	if m.inv.LastSend.Before(m.sendBy) {
 		m.sendBy = m.inv.LastSend
 	}

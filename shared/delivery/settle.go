@@ -20,7 +20,7 @@ func (e Entry) settle(in Intent) Entry {
 	if in.From > e.Next {
 		e = e.skip(offsets.Range{First: e.Next, Last: in.From - 1})
 	}
-	e.Skipped = e.Skipped.Minus(in.Settled)
+	e = e.leaveSkipped(in.Settled)
 	e.Next = max(e.Next, in.Through+1)
 	if in.Last != nil {
 		e.Samples = append(slices.Clone(e.Samples), *in.Last)
@@ -33,13 +33,25 @@ func (e Entry) settle(in Intent) Entry {
 	return e
 }
 
-// skip adds a range to the skipped ones. When it is one too many the oldest
-// goes, and the floor rises to its end: below it, absence is no proof.
+// skip adds a range to the skipped ones.
 func (e Entry) skip(r offsets.Range) Entry {
 	e.Skipped = e.Skipped.Union(offsets.Set{r})
-	for len(e.Skipped) > maxSkipped {
-		e.Floor = max(e.Floor, e.Skipped[0].Last+1)
-		e.Skipped = e.Skipped[1:]
+	return e.boundSkipped()
+}
+
+// leaveSkipped takes what is settled out of the skipped ranges. A late batch
+// with gaps leaves as many ranges behind as it has gaps.
+func (e Entry) leaveSkipped(of offsets.Set) Entry {
+	e.Skipped = e.Skipped.Minus(of)
+	return e.boundSkipped()
+}
+
+// boundSkipped: while there is a range too many the oldest goes, and the floor
+// rises to its end: below it, absence is no proof.
+func (e Entry) boundSkipped() Entry {
+	if n := len(e.Skipped) - maxSkipped; n > 0 {
+		e.Floor = max(e.Floor, e.Skipped[n-1].Last+1)
+		e.Skipped = e.Skipped[n:]
 	}
 	return e
 }
@@ -55,7 +67,8 @@ func (e Entry) extendDeadline(latest time.Time) Entry {
 
 // Bump begins a new generation: the lane is read again from the start under
 // new tokens. Only when nothing can land any more (I1): an open intent or a
-// deadline that is not over is an error.
+// deadline that is not over is an error. What the table holds of the lane stays
+// there; unless the caller knows better, it is below Next.
 func (e Entry) Bump(now time.Time) (Entry, error) {
 	if e.Intent != nil {
 		return e, &Error{
@@ -71,15 +84,18 @@ func (e Entry) Bump(now time.Time) (Entry, error) {
 		}
 	}
 	e.Generation++
+	e.Ghosts = max(e.Ghosts, e.Next)
 	e.Next, e.Floor = 0, 0
 	e.Skipped, e.Samples, e.Positions, e.Recreation = nil, nil, nil, nil
 	e.TopicID = ""
 	return e, nil
 }
 
-// Rebase makes an entry that another guarantee outran true again: everything
-// up to the highest stored offset counts as settled, and of the skipped ranges
-// what is in the table leaves them. stored is what a probe of Skipped found.
+// Rebase makes an entry that another guarantee outran true again: next passes
+// the highest stored offset, and of the skipped ranges what is in the table
+// leaves them. stored is what a probe of Skipped found. That the highest offset
+// is stored says nothing of those below it (a batch may be stored in part), so
+// the floor is there, too: what comes again is looked for one by one.
 func (e Entry) Rebase(now time.Time, highest int64, stored offsets.Set) (Entry, error) {
 	if !now.After(e.Deadline) {
 		return e, &Error{
@@ -90,7 +106,8 @@ func (e Entry) Rebase(now time.Time, highest int64, stored offsets.Set) (Entry, 
 	e.Guarantee = ExactlyOnce
 	e.Intent = nil
 	e.Next = max(e.Next, highest+1)
-	e.Skipped = e.Skipped.Minus(stored)
+	e = e.leaveSkipped(stored)
+	e.Floor = e.Next
 	return e, nil
 }
 

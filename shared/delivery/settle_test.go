@@ -46,6 +46,46 @@ func TestFloor(t *testing.T) {
 	require.Equal(t, ReasonOffsetUnproven, e.Reason, "absence is no proof where rows disappear")
 }
 
+// TestLateGapsAreBounded: W6. A late batch with gaps takes single offsets out of
+// a skipped range; what it leaves behind is no more than the ledger holds, and
+// what is forgotten is looked for.
+func TestLateGapsAreBounded(t *testing.T) {
+	w := newWorld()
+	w.rules.ChunkLimit.Rows = 100
+	deliver := func(of offsets.Set) {
+		v := w.start(of, "w"+of.String(), nil)
+		for v.step.Op != OpDone {
+			w.step(v, fine)
+		}
+		require.NoError(t, v.step.Outcome.Err)
+		require.LessOrEqual(t, len(w.entry.Skipped), maxSkipped)
+	}
+	deliver(offsets.Of(1000))
+	var even, all offsets.Set
+	for o := int64(0); o < 1000; o += 2 {
+		even = even.Append(o)
+	}
+	deliver(even)
+	require.Positive(t, w.entry.Floor)
+	all = offsets.Between(0, 1000)
+	deliver(all)
+	require.NoError(t, w.check(all))
+	require.Len(t, w.rows, 1001)
+}
+
+// TestSendWindowEndsByTheWallClock: D20. The monotonic clock stands still while
+// the machine under a zombie is frozen.
+func TestSendWindowEndsByTheWallClock(t *testing.T) {
+	w := newWorld()
+	w.now = time.Now()
+	v := w.start(offsets.Of(0), "A", nil)
+	for v.step.Op != OpInsert {
+		w.step(v, fine)
+	}
+	end := v.step.Send.NotAfter
+	require.True(t, end == end.Round(0), "%s has a monotonic reading", end) //nolint:staticcheck // == sees it, Equal does not
+}
+
 // TestBatchMustAscend: a batch that is not strictly ascending is refused whole.
 func TestBatchMustAscend(t *testing.T) {
 	w := newWorld()

@@ -28,6 +28,7 @@ type world struct {
 	history []Entry
 
 	rows    map[int64]int        // copies of each offset in the table
+	old     map[int64]int        // the same, of topics that are gone
 	tokens  map[string]time.Time // the server's deduplication log
 	forgets time.Duration        // how long the log remembers a token; 0 remembers none
 	sent    map[string]string    // every token ever sent -> its record set (I5)
@@ -54,7 +55,7 @@ const (
 func newWorld() *world {
 	w := &world{
 		rules: DefaultRules(), now: time.UnixMilli(1_800_000_000_000).UTC(), timeout: 60 * time.Second, route: true,
-		rows: map[int64]int{}, tokens: map[string]time.Time{}, sent: map[string]string{}, letters: map[int64]string{},
+		rows: map[int64]int{}, old: map[int64]int{}, tokens: map[string]time.Time{}, sent: map[string]string{}, letters: map[int64]string{},
 		positions: map[int64]row{}, settledBy: map[int64]string{}, outboxRow: map[row]int{}, delivered: map[int64]bool{},
 		topic: 1,
 	}
@@ -122,6 +123,7 @@ const (
 	refused = "refused" // not applied, and known so
 	flying  = "late"    // not applied yet, the answer did not come
 	half    = "half"    // the first half of the rows landed, the answer did not come
+	odd     = "odd"     // every second row landed (plain tables), the answer did not come
 	hole    = "hole"    // the token was logged, the rows were not stored, no answer
 )
 
@@ -170,7 +172,7 @@ func (w *world) perform(s Step, how string) Answer {
 		a.Err = w.insert(s.Send, how)
 	case OpProbe:
 		for o := range s.Offsets.All() {
-			if w.rows[o] > 0 {
+			if w.rows[o] > 0 || w.old[o] > 0 {
 				a.Offsets = a.Offsets.Append(o)
 			}
 		}
@@ -189,14 +191,42 @@ func (w *world) perform(s Step, how string) Answer {
 	return a
 }
 
-// payload is what the fake table's chunks carry: their records.
-type payload struct{ of offsets.Set }
+// payload is what the fake table's chunks carry: their records, and of which
+// topic they are.
+type payload struct {
+	of    offsets.Set
+	topic int
+}
+
+// store puts one row of a chunk into the table.
+func (w *world) store(in Insert, o int64) {
+	if in.Chunk.Payload.(payload).topic < w.topic {
+		w.old[o]++
+		return
+	}
+	w.rows[o]++
+}
+
+// recreate deletes the topic and makes it again. Its rows stay in the table.
+func (w *world) recreate() {
+	w.topic++
+	for o, n := range w.rows {
+		w.old[o] += n
+	}
+	clear(w.rows)
+	clear(w.delivered)
+	clear(w.letters)
+	w.emptied = w.entry.Generation
+}
 
 func (w *world) encode(records []kafka.Record, limit Limit) *Chunk {
 	c := &Chunk{}
-	p := payload{}
+	p := payload{topic: w.topic}
 	for i := range records {
 		o := records[i].Offset
+		if value := string(records[i].Value); value != "" && !strings.HasPrefix(value, strconv.Itoa(w.topic)+".") {
+			p.topic = w.topic - 1
+		}
 		if c.Rows == limit.Rows {
 			break
 		}
@@ -228,6 +258,15 @@ func (w *world) insert(in Insert, how string) error {
 	case flying:
 		w.late = append(w.late, flight{in, w.now.Add(in.Timeout)})
 		return errLost
+	case odd:
+		w.logToken(in.Token)
+		i := 0
+		for o := range of.All() {
+			if i++; i%2 == 1 {
+				w.store(in, o)
+			}
+		}
+		return errLost
 	case half:
 		if w.knows(in.Token) || w.knows(in.Token+"/half") {
 			return errLost
@@ -237,7 +276,7 @@ func (w *world) insert(in Insert, how string) error {
 		i := int64(0)
 		for o := range of.All() {
 			if i++; i <= n/2 {
-				w.rows[o]++
+				w.store(in, o)
 			}
 		}
 		if w.traits.TokensTrusted {
@@ -273,7 +312,7 @@ func (w *world) land(in Insert) {
 		if i++; i <= n/2 && w.knows(in.Token+"/half") {
 			continue
 		}
-		w.rows[o]++
+		w.store(in, o)
 	}
 	w.logToken(in.Token)
 }
@@ -389,6 +428,9 @@ func (w *world) table() string {
 		}
 	}
 	out := s.String()
+	if len(w.old) > 0 {
+		out = strings.TrimSpace(out + " (of the old topic " + offsets.Of(slices.Sorted(maps.Keys(w.old))...).String() + ")")
+	}
 	if out == "" {
 		out = "empty"
 	}
@@ -406,6 +448,9 @@ func (w *world) ledgerText() string {
 	}
 	if e.Floor > 0 {
 		out += fmt.Sprintf(" floor=%d", e.Floor)
+	}
+	if e.Ghosts > 0 {
+		out += fmt.Sprintf(" ghosts=%d", e.Ghosts)
 	}
 	if e.Intent != nil {
 		out += fmt.Sprintf(" intent=%s attempt=%d send=%s through=%d", e.Intent.Offsets, e.Intent.Attempt, e.Intent.Send.Offsets, e.Intent.Through)

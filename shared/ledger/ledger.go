@@ -43,8 +43,8 @@ func Check(lane delivery.Lane, entry delivery.Entry) error {
 	default:
 		bad("guarantee is %q", entry.Guarantee)
 	}
-	if entry.Next < 0 || entry.Floor < 0 {
-		bad("next is %d and floor %d: offsets start at 0", entry.Next, entry.Floor)
+	if entry.Next < 0 || entry.Floor < 0 || entry.Ghosts < 0 {
+		bad("next is %d, floor %d and ghosts %d: offsets start at 0", entry.Next, entry.Floor, entry.Ghosts)
 	}
 	sets := map[string]offsets.Set{"skipped": entry.Skipped}
 	times := map[string]time.Time{"deadline": entry.Deadline}

@@ -77,8 +77,9 @@ func (h *Handler) operate(ctx context.Context, o operation) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Action == actionRebase {
-		if _, err := h.engine.Preflight(ctx); err != nil { // makes Probe possible
+	var traits delivery.Traits
+	if o.Action != actionInspect {
+		if traits, err = h.engine.Preflight(ctx); err != nil { // makes Probe possible
 			return nil, err
 		}
 	}
@@ -87,7 +88,7 @@ func (h *Handler) operate(ctx context.Context, o operation) ([]byte, error) {
 		Lanes  []laneState `json:"lanes"`
 	}{Action: o.Action}
 	for _, lane := range lanes {
-		entry, err := h.operateOne(ctx, o.Action, lane)
+		entry, err := h.operateOne(ctx, o.Action, lane, traits)
 		if err != nil {
 			e := *asError(err)
 			e.Message = fmt.Sprintf("%s lane %s (%d of %d done before it): %s", o.Action, lane.Key(), len(answer.Lanes), len(lanes), e.Message)
@@ -120,6 +121,8 @@ func (h *Handler) operationLanes(o operation) ([]delivery.Lane, error) {
 		problem = fmt.Sprintf("action %q: %s expected", o.Action, actions)
 	case h.ports.Ledger == nil:
 		problem = "the pipeline has no ledger"
+	case o.Action == actionRebase && h.config.Rules().Guarantee == delivery.AtLeastOnce:
+		problem = "the pipeline is at-least-once, and would outrun the ledger again: switch it to exactly-once first"
 	case len(partitions) == 0:
 		problem = `"partition" or "partitions" is missing`
 	case slices.Min(partitions) < 0:
@@ -140,7 +143,7 @@ func (h *Handler) operationLanes(o operation) ([]delivery.Lane, error) {
 	return lanes, nil
 }
 
-func (h *Handler) operateOne(ctx context.Context, action string, lane delivery.Lane) (delivery.Entry, error) {
+func (h *Handler) operateOne(ctx context.Context, action string, lane delivery.Lane, traits delivery.Traits) (delivery.Entry, error) {
 	entry, err := h.ports.Ledger.Load(ctx, lane)
 	if err != nil || action == actionInspect {
 		return entry, err
@@ -155,7 +158,7 @@ func (h *Handler) operateOne(ctx context.Context, action string, lane delivery.L
 	if action == actionRebase {
 		entry, err = h.rebase(ctx, lane, entry)
 	} else {
-		entry, err = entry.Bump(time.Now())
+		entry, err = h.newGeneration(ctx, lane, entry, traits)
 	}
 	if err != nil {
 		return entry, err
@@ -168,6 +171,23 @@ func (h *Handler) operateOne(ctx context.Context, action string, lane delivery.L
 			Message: "the lane is at work", Remedy: "disable the event source mapping, and ask again"}
 	}
 	return entry, err
+}
+
+// newGeneration asks the table, where it can be asked, what it still holds of the
+// generations before: of a table that was emptied, every row is a new one.
+func (h *Handler) newGeneration(ctx context.Context, lane delivery.Lane, entry delivery.Entry, traits delivery.Traits) (delivery.Entry, error) {
+	entry, err := entry.Bump(time.Now())
+	if err != nil {
+		return entry, err
+	}
+	if entry.Guarantee = h.config.Rules().Guarantee; traits.Provenance {
+		highest, err := h.ports.Table.Highest(ctx, lane)
+		if err != nil {
+			return entry, err
+		}
+		entry.Ghosts = highest + 1
+	}
+	return entry, nil
 }
 
 // rebase asks the table what it holds: its highest offset, and which of the

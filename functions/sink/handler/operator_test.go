@@ -46,16 +46,37 @@ func TestD25NewGenerationReadsAgain(t *testing.T) {
 	require.Equal(t, "InDoubt", failure.Type, "an insert may still land")
 
 	w.ledger.Seed(key(), withDeadline(t, w, time.Now().Add(-time.Hour)))
+	w.table.rows = map[int32]offsets.Set{} // TRUNCATE
 	_, failure = w.invoke(t, time.Minute, action("new-generation", `"partition":0`))
 	require.Nil(t, failure)
 	require.Contains(t, w.log.String(), "ledger entry changed by an operator")
-	w.table.rows = map[int32]offsets.Set{} // TRUNCATE
 	_, failure = w.invoke(t, time.Minute, event(lane(0, 0, 2)))
 	require.Nil(t, failure)
 	require.Equal(t, map[int32]string{0: "0-2"}, w.table.stored())
 	entry, err := w.ledger.Load(t.Context(), key())
 	require.NoError(t, err)
 	require.EqualValues(t, 2, entry.Generation)
+	require.Zero(t, entry.Ghosts, "the table was empty")
+
+	w.ledger.Seed(key(), withDeadline(t, w, time.Now().Add(-time.Hour)))
+	_, failure = w.invoke(t, time.Minute, action("new-generation", `"partition":0`))
+	require.Nil(t, failure)
+	entry, err = w.ledger.Load(t.Context(), key())
+	require.NoError(t, err)
+	require.EqualValues(t, 3, entry.Ghosts, "offsets 0-2 stay in the table: to find them proves nothing")
+}
+
+// D29: on an emptied table a new generation is another way on than a re-base.
+func TestD29NewGenerationAfterAtLeastOnce(t *testing.T) {
+	w := newWorld(t)
+	w.ledger.Seed(key(), delivery.Entry{Generation: 1, Guarantee: delivery.AtLeastOnce, Next: 6, Version: 4, Writer: "w"})
+	_, failure := w.invoke(t, time.Minute, event(lane(0, 0, 2)))
+	require.Equal(t, "NeedsRebase", failure.Type)
+	_, failure = w.invoke(t, time.Minute, action("new-generation", `"partition":0`))
+	require.Nil(t, failure)
+	_, failure = w.invoke(t, time.Minute, event(lane(0, 0, 2)))
+	require.Nil(t, failure)
+	require.Equal(t, map[int32]string{0: "0-2"}, w.table.stored())
 }
 
 // D29: what at-least-once stored behind the ledger's back is asked for.
@@ -67,7 +88,7 @@ func TestD29RebaseMakesExactlyOncePossibleAgain(t *testing.T) {
 	})
 	_, failure := w.invoke(t, time.Minute, event(lane(0, 9, 11)))
 	require.Equal(t, "NeedsRebase", failure.Type)
-	require.Contains(t, failure.Message, `{"oncehouse":{"action":"rebase"}}`)
+	require.Contains(t, failure.Message, `{"oncehouse":{"action":"rebase","cluster":"`+cluster+`","partition":0}}`)
 
 	_, failure = w.invoke(t, time.Minute, action("rebase", `"partition":0`))
 	require.Nil(t, failure)
@@ -90,6 +111,15 @@ func withDeadline(t *testing.T, w *world, deadline time.Time) delivery.Entry {
 	require.NoError(t, err)
 	entry.Deadline = deadline
 	return entry
+}
+
+// D29: re-based while at-least-once goes on, the entry would no longer say that
+// the ledger is behind.
+func TestD29RebaseWaitsForTheSwitch(t *testing.T) {
+	w := newWorld(t, "ONCEHOUSE_GUARANTEE=at-least-once")
+	_, failure := w.invoke(t, time.Minute, action("rebase", `"partition":0`))
+	require.Equal(t, "Operation", failure.Type)
+	require.Contains(t, failure.Message, "switch it to exactly-once first")
 }
 
 func TestOperationsThatAreRefused(t *testing.T) {

@@ -31,6 +31,7 @@ const (
 	attrGuarantee  = "guarantee"
 	attrNext       = "next"
 	attrFloor      = "floor"
+	attrGhosts     = "ghosts"
 	attrSkipped    = "skipped"
 	attrDeadline   = "deadline" // RFC 3339, UTC
 	attrTopicID    = "topic_id"
@@ -83,8 +84,10 @@ func encodeCut(lane delivery.Lane, e delivery.Entry, maxMessage int) (map[string
 		attrVersion: number(e.Version), attrWriter: text(e.Writer),
 		attrGeneration: number(e.Generation), attrGuarantee: text(string(e.Guarantee)), attrNext: number(e.Next),
 	}
-	if e.Floor != 0 {
-		item[attrFloor] = number(e.Floor)
+	for name, n := range map[string]int64{attrFloor: e.Floor, attrGhosts: e.Ghosts} {
+		if n != 0 {
+			item[name] = number(n)
+		}
 	}
 	for name, s := range map[string]string{attrSkipped: e.Skipped.String(), attrTopicID: e.TopicID, attrServer: e.ServerUUID} {
 		if s != "" {
@@ -207,7 +210,7 @@ func decode(lane delivery.Lane, item map[string]types.AttributeValue) (delivery.
 	e := delivery.Entry{
 		Version: r.number(attrVersion), Writer: r.text(attrWriter),
 		Generation: r.number(attrGeneration), Guarantee: delivery.Guarantee(r.text(attrGuarantee)), Next: r.number(attrNext),
-		Floor: r.optionalNumber(attrFloor), TopicID: r.optionalText(attrTopicID), ServerUUID: r.optionalText(attrServer),
+		Floor: r.optionalNumber(attrFloor), Ghosts: r.optionalNumber(attrGhosts), TopicID: r.optionalText(attrTopicID), ServerUUID: r.optionalText(attrServer),
 	}
 	r.parse(attrSkipped, func(s string) (err error) { e.Skipped, err = offsets.Parse(s); return err })
 	r.parse(attrDeadline, func(s string) (err error) { e.Deadline, err = parseTime(s); return err })
@@ -322,7 +325,7 @@ func (r *reader) done() error {
 	}
 	for name := range r.item {
 		switch name {
-		case attrLane, attrSchema, attrVersion, attrWriter, attrGeneration, attrGuarantee, attrNext, attrFloor,
+		case attrLane, attrSchema, attrVersion, attrWriter, attrGeneration, attrGuarantee, attrNext, attrFloor, attrGhosts,
 			attrSkipped, attrDeadline, attrTopicID, attrServer, attrIntent, attrSamples, attrPositions, attrRecreation:
 		default:
 			return fmt.Errorf("attribute %s: is not known to this program", name)

@@ -19,6 +19,7 @@ func Entries() *rapid.Generator[delivery.Entry] {
 			Next:       rapid.Int64Min(0).Draw(t, "next"),
 			Skipped:    sets().Draw(t, "skipped"),
 			Floor:      rapid.Int64Min(0).Draw(t, "floor"),
+			Ghosts:     rapid.Int64Min(0).Draw(t, "ghosts"),
 			Deadline:   times().Draw(t, "deadline"),
 			Samples:    some(rapid.SliceOfN(samples(), 0, 32).Draw(t, "samples")),
 			Positions:  positions().Draw(t, "positions"),
@@ -42,7 +43,7 @@ func Entries() *rapid.Generator[delivery.Entry] {
 func Full() delivery.Entry {
 	return delivery.Entry{
 		Generation: 2, Guarantee: delivery.ExactlyOnce, Next: 100,
-		Skipped: offsets.Set{{First: 3, Last: 9}, {First: 40, Last: 40}}, Floor: 2,
+		Skipped: offsets.Set{{First: 3, Last: 9}, {First: 40, Last: 40}}, Floor: 2, Ghosts: 70,
 		Intent: &delivery.Intent{
 			Offsets: offsets.Set{{First: 100, Last: 119}, {First: 125, Last: 125}}, Count: 21, Hash: 0x0123456789abcdef,
 			From: 100, Through: 130, Settled: offsets.Of(40),
