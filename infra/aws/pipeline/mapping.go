@@ -1,0 +1,72 @@
+package pipeline
+
+import (
+	"time"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"oncehouse/infra/aws/config"
+)
+
+// endless is Lambda's number for attempts and ages without a limit.
+const endless = -1
+
+// newMapping adds the event source mapping. The CloudFormation resource is used
+// and not CDK's own construct, because that attaches AWSLambdaMSKExecutionRole,
+// which allows everything it names on every cluster.
+//
+// What is not configurable is so because another value would be wrong:
+//   - Bisecting cuts batches anew, and the sink isolates poison itself.
+//   - No maximum age: a record does not become less true by waiting.
+//   - A consumer group of our own name: by default it is the mapping's id, and a
+//     mapping that CloudFormation replaces would read the topic again.
+func newMapping(scope constructs.Construct, props Props, function awslambda.Function, role awsiam.Role) {
+	c, pl := props.Config, props.Pipeline
+	mapping := &awslambda.CfnEventSourceMappingProps{
+		FunctionName:                   function.FunctionArn(),
+		EventSourceArn:                 c.Cluster.ARN,
+		Topics:                         jsii.Strings(pl.Topic),
+		BatchSize:                      jsii.Number(pl.BatchSize),
+		MaximumBatchingWindowInSeconds: jsii.Number(pl.BatchWindow.Seconds()),
+		StartingPosition:               jsii.String("TRIM_HORIZON"),
+		AmazonManagedKafkaEventSourceConfig: &awslambda.CfnEventSourceMapping_AmazonManagedKafkaEventSourceConfigProperty{
+			ConsumerGroupId: jsii.String(c.ConsumerGroup(pl)),
+		},
+	}
+	if at, err := time.Parse(time.RFC3339, pl.Start); err == nil {
+		mapping.StartingPosition = jsii.String("AT_TIMESTAMP")
+		mapping.StartingPositionTimestamp = jsii.Number(at.Unix())
+	}
+	if c.Cluster.Auth == config.SCRAM {
+		mapping.SourceAccessConfigurations = &[]any{&awslambda.CfnEventSourceMapping_SourceAccessConfigurationProperty{
+			Type: jsii.String("SASL_SCRAM_512_AUTH"), Uri: &c.Cluster.Secret,
+		}}
+	}
+	if pl.Pollers.Minimum > 0 {
+		provision(mapping, pl)
+	}
+	// Lambda tries the mapping's rights when it is made.
+	awslambda.NewCfnEventSourceMapping(scope, jsii.String("Mapping"), mapping).Node().AddDependency(role)
+}
+
+// provision adds what only provisioned mode has.
+func provision(mapping *awslambda.CfnEventSourceMappingProps, pl config.Pipeline) {
+	mapping.ProvisionedPollerConfig = &awslambda.CfnEventSourceMapping_ProvisionedPollerConfigProperty{
+		MinimumPollers: jsii.Number(pl.Pollers.Minimum), MaximumPollers: jsii.Number(pl.Pollers.Maximum),
+	}
+	mapping.MaximumRetryAttempts = jsii.Number(endless)
+	mapping.MaximumRecordAgeInSeconds = jsii.Number(endless)
+	mapping.BisectBatchOnFunctionError = jsii.Bool(false)
+	if pl.PartialResponses {
+		mapping.FunctionResponseTypes = jsii.Strings("ReportBatchItemFailures")
+	}
+	if f := pl.OnFailure; f != nil {
+		mapping.MaximumRetryAttempts = jsii.Number(f.Attempts)
+		mapping.DestinationConfig = &awslambda.CfnEventSourceMapping_DestinationConfigProperty{
+			OnFailure: &awslambda.CfnEventSourceMapping_OnFailureProperty{Destination: &f.Destination},
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package pipeline
+
+import (
+	"strings"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"oncehouse/infra/aws/config"
+	"oncehouse/shared/secrets"
+)
+
+// networkActions make the network interfaces of functions and pollers. Lambda
+// uses them, the code never does.
+// https://docs.aws.amazon.com/lambda/latest/dg/with-msk-permissions.html
+var networkActions = []string{
+	"ec2:CreateNetworkInterface", "ec2:DescribeNetworkInterfaces", "ec2:DeleteNetworkInterface",
+	"ec2:DescribeVpcs", "ec2:DescribeSubnets", "ec2:DescribeSecurityGroups",
+	"ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses",
+}
+
+// newRole adds the function's role, which its event source mapping works with,
+// too. It allows exactly what the sink and its mapping call.
+// X-Ray's two actions come with the function's tracing; they, and Lambda's for
+// network interfaces, are the only ones on all resources: AWS has no narrower
+// form of the first, and of the second only for some of them.
+func newRole(scope constructs.Construct, props Props, p *Pipeline) awsiam.Role {
+	c, pl := props.Config, props.Pipeline
+	r := awsiam.NewRole(scope, jsii.String("Role"), &awsiam.RoleProps{
+		AssumedBy:   awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
+		Description: jsii.String("What " + c.FunctionName(pl) + " and its event source mapping may do"),
+	})
+	stack := awscdk.Stack_Of(scope)
+	arn := func(service, resource, name string) string {
+		return *stack.FormatArn(&awscdk.ArnComponents{
+			Service: &service, Resource: &resource, ResourceName: &name, ArnFormat: awscdk.ArnFormat_SLASH_RESOURCE_NAME,
+		})
+	}
+	allow(r, []string{*p.Log.LogGroupArn()}, "logs:CreateLogStream", "logs:PutLogEvents")
+	allow(r, []string{arn("dynamodb", "table", c.LedgerTable())}, "dynamodb:GetItem", "dynamodb:PutItem")
+	allow(r, []string{*p.Letters.QueueArn()}, "sqs:SendMessage")
+	allowSecrets(r, c)
+	allowKafka(r, c, pl)
+	allow(r, []string{"*"}, networkActions...)
+	r.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Sid:     jsii.String("NetworkInterfacesAreLambdasAlone"), // not for code that runs in the function
+		Effect:  awsiam.Effect_DENY,
+		Actions: jsii.Strings(networkActions...), Resources: jsii.Strings("*"),
+		Conditions: &map[string]any{"ArnEquals": map[string]string{"lambda:SourceFunctionArn": *stack.FormatArn(&awscdk.ArnComponents{
+			Service: jsii.String("lambda"), Resource: jsii.String("function"), ResourceName: jsii.String(c.FunctionName(pl)), ArnFormat: awscdk.ArnFormat_COLON_RESOURCE_NAME,
+		})}},
+	}))
+	if pl.OnFailure != nil {
+		allowDestination(r, pl.OnFailure.Destination)
+	}
+	return r
+}
+
+func allow(r awsiam.Role, resources []string, actions ...string) {
+	r.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions: jsii.Strings(actions...), Resources: jsii.Strings(resources...),
+	}))
+}
+
+func allowSecrets(r awsiam.Role, c *config.Config) {
+	if ref, err := secrets.ParseRef(c.ClickHouse.PasswordSecret); err == nil { // the file was checked
+		allow(r, []string{ref.ARN}, "secretsmanager:GetSecretValue")
+	}
+	if c.ClickHouse.SecretKey != "" {
+		allow(r, []string{c.ClickHouse.SecretKey}, "kms:Decrypt")
+	}
+}
+
+// allowKafka: the mapping describes the cluster and reads as a member of its
+// group; the sink reads by offset. A serverless cluster only has the V2 call.
+func allowKafka(r awsiam.Role, c *config.Config, pl config.Pipeline) {
+	cluster := c.Cluster.ARN
+	allow(r, []string{cluster}, "kafka:DescribeClusterV2", "kafka:GetBootstrapBrokers")
+	if c.Cluster.Auth == config.SCRAM {
+		allow(r, []string{cluster}, "kafka:ListScramSecrets")
+		allow(r, []string{c.Cluster.Secret}, "secretsmanager:DescribeSecret", "secretsmanager:GetSecretValue")
+		allow(r, []string{c.Cluster.SecretKey}, "kms:Decrypt")
+		return
+	}
+	// arn:...:cluster/<name>/<uuid> has topics and groups of the same path.
+	// https://docs.aws.amazon.com/msk/latest/developerguide/kafka-actions.html
+	topic := strings.Replace(cluster, ":cluster/", ":topic/", 1) + "/" + pl.Topic
+	group := strings.Replace(cluster, ":cluster/", ":group/", 1) + "/" + c.ConsumerGroup(pl)
+	allow(r, []string{cluster}, "kafka-cluster:Connect")
+	allow(r, []string{topic}, "kafka-cluster:DescribeTopic", "kafka-cluster:ReadData")
+	allow(r, []string{group}, "kafka-cluster:DescribeGroup", "kafka-cluster:AlterGroup")
+}
+
+func allowDestination(r awsiam.Role, arn string) {
+	if strings.Contains(arn, ":s3:::") {
+		allow(r, []string{arn}, "s3:ListBucket")
+		allow(r, []string{arn + "/*"}, "s3:PutObject")
+		return
+	}
+	allow(r, []string{arn}, "sqs:SendMessage")
+}

@@ -1,0 +1,92 @@
+// Package stack makes the CloudFormation stacks of an installation:
+//
+//	oncehouse-<environment>             the ledger and the topic of the alarms
+//	oncehouse-<environment>-<pipeline>  one for each pipeline
+//
+// A pipeline's stack is deployed, rolled back and deleted alone. It finds the
+// ledger by its name, not by an export, so that no stack holds another one's
+// update up.
+package stack
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssnssubscriptions"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"oncehouse/infra/aws/config"
+	"oncehouse/infra/aws/ledger"
+	"oncehouse/infra/aws/monitor"
+	"oncehouse/infra/aws/pipeline"
+)
+
+// Add adds all stacks to an app. asset is the directory of the function's
+// bootstrap for an architecture.
+func Add(app awscdk.App, c *config.Config, asset func(architecture string) string) {
+	base := addBase(app, c)
+	for _, p := range c.Pipelines {
+		addPipeline(app, c, p, asset(p.Architecture)).AddStackDependency(base, nil)
+	}
+}
+
+func newStack(app awscdk.App, c *config.Config, name, description string, protected bool) awscdk.Stack {
+	tags := map[string]*string{"oncehouse:environment": &c.Environment.Name}
+	for key, value := range c.Environment.Tags {
+		tags[key] = &value
+	}
+	return awscdk.NewStack(app, &name, &awscdk.StackProps{
+		StackName: &name, Description: &description, Tags: &tags,
+		Env:                   &awscdk.Environment{Account: &c.Environment.Account, Region: &c.Environment.Region},
+		TerminationProtection: &protected,
+	})
+}
+
+func addBase(app awscdk.App, c *config.Config) awscdk.Stack {
+	stack := newStack(app, c, c.Prefix(), "oncehouse: ledger and alarm topic", true)
+	ledger.New(stack, "Ledger", ledger.Props{Name: c.LedgerTable()})
+	topic := newAlarmTopic(stack, c)
+	monitor.NewLedger(stack, "Monitor", monitor.LedgerProps{
+		Table: c.LedgerTable(), Alert: monitor.Alert{Topic: topic, Runbook: c.Alarms.Runbook},
+	})
+	return stack
+}
+
+// newAlarmTopic adds the topic. AWS's own key for SNS does not let CloudWatch
+// publish, so there is none; the alarms' texts hold no data.
+func newAlarmTopic(scope constructs.Construct, c *config.Config) awssns.ITopic {
+	topic := awssns.NewTopic(scope, jsii.String("Alarms"), &awssns.TopicProps{
+		TopicName: jsii.String(c.AlarmTopic()), EnforceSSL: jsii.Bool(true),
+	})
+	// A topic with a policy of its own has lost the default one, by which the
+	// account's alarms could publish.
+	topic.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Sid:        jsii.String("AlarmsOfThisAccount"),
+		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("cloudwatch.amazonaws.com"), nil)},
+		Actions:    jsii.Strings("sns:Publish"), Resources: jsii.Strings(*topic.TopicArn()),
+		Conditions: &map[string]any{"StringEquals": map[string]string{"aws:SourceAccount": c.Environment.Account}},
+	}))
+	for _, address := range c.Alarms.Emails {
+		topic.AddSubscription(awssnssubscriptions.NewEmailSubscription(&address, nil))
+	}
+	return topic
+}
+
+func addPipeline(app awscdk.App, c *config.Config, p config.Pipeline, asset string) awscdk.Stack {
+	stack := newStack(app, c, c.FunctionName(p), "oncehouse: topic "+p.Topic+" into table "+p.Table, false)
+	made := pipeline.New(stack, "Pipeline", pipeline.Props{Config: c, Pipeline: p, Asset: asset})
+	topic := stack.FormatArn(&awscdk.ArnComponents{Service: jsii.String("sns"), Resource: jsii.String(c.AlarmTopic()), ArnFormat: awscdk.ArnFormat_NO_RESOURCE_NAME})
+	monitor.NewPipeline(stack, "Monitor", monitor.PipelineProps{
+		Config: c, Pipeline: p, Queue: *made.Letters.QueueName(), Log: *made.Log.LogGroupName(),
+		Alert: monitor.Alert{Topic: awssns.Topic_FromTopicArn(stack, jsii.String("Alarms"), topic), Runbook: c.Alarms.Runbook},
+	})
+	output(stack, "FunctionName", made.Function.FunctionName(), "for aws lambda invoke")
+	output(stack, "LettersQueueUrl", made.Letters.QueueUrl(), "the queue of dead letters")
+	output(stack, "LogGroupName", made.Log.LogGroupName(), "for aws logs tail")
+	return stack
+}
+
+func output(stack awscdk.Stack, name string, value *string, description string) {
+	awscdk.NewCfnOutput(stack, &name, &awscdk.CfnOutputProps{Value: value, Description: &description})
+}
