@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"math"
+	"runtime"
 	"runtime/debug"
 	"testing"
 
@@ -11,14 +12,22 @@ import (
 )
 
 func TestLimitMemory(t *testing.T) {
-	percent, limit := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64)
+	percent, limit, processors := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64), runtime.GOMAXPROCS(3)
 	t.Cleanup(func() {
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(limit)
+		runtime.GOMAXPROCS(processors)
 	})
-	(&config.Config{}).LimitMemory() // outside of Lambda
-	require.Equal(t, int64(math.MaxInt64), debug.SetMemoryLimit(-1))
-	(&config.Config{MemoryBytes: 1000 << 20}).LimitMemory()
-	require.Equal(t, int64(900<<20), debug.SetMemoryLimit(-1))
-	require.Equal(t, 50, debug.SetGCPercent(100))
+	for _, c := range []struct{ memory, limit, processors int64 }{
+		{0, math.MaxInt64, 3}, // outside of Lambda
+		{10240 << 20, 9216 << 20, 3},
+		{3000 << 20, 2700 << 20, 2},
+		{1769 << 20, 1669437846, 1},
+		{500 << 20, 450 << 20, 1},
+	} {
+		(&config.Config{MemoryBytes: c.memory}).LimitMemory()
+		require.InDelta(t, c.limit, debug.SetMemoryLimit(-1), 10, "of %d bytes", c.memory)
+		require.Equal(t, int(c.processors), runtime.GOMAXPROCS(0), "of %d bytes", c.memory)
+		require.Equal(t, 50, debug.SetGCPercent(100))
+	}
 }
