@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -110,7 +111,7 @@ func oracleRecord(raw json.RawMessage, tp kafka.TopicPartition) (kafka.Record, e
 	if err := errors.Join(err, errPartition, errOffset); err != nil {
 		return record, err
 	}
-	if topic != tp.Topic || partition != int64(tp.Partition) || offset < 0 {
+	if topic != tp.Topic || partition != int64(tp.Partition) || offset < 0 || offset == math.MaxInt64 {
 		return record, errors.New("topic, partition or offset")
 	}
 	record.Offset = offset

@@ -153,11 +153,13 @@ func (d *Decoder) checkPartition(tp kafka.TopicPartition) error {
 	return nil
 }
 
+// decodeOffset reads an offset that Kafka can have: the end of a partition, one
+// above its last offset, is an offset too.
 func (d *Decoder) decodeOffset() (int64, error) {
 	at := d.valueAt()
 	n, err := d.integer()
-	if err == nil && n < 0 {
-		return 0, d.refuse(at, "offset %d is negative", n)
+	if err == nil && (n < 0 || n == math.MaxInt64) {
+		return 0, d.refuse(at, "offset %d is none of Kafka's", n)
 	}
 	return n, err
 }
