@@ -71,15 +71,6 @@ func TestInsertErrorKinds(t *testing.T) {
 	require.Equal(t, doubt, target.insertError(errOutOfTime, true, true, false).Kind)
 }
 
-func TestSecretDoesNotShow(t *testing.T) {
-	s := Secret("hunter2")
-	text, err := s.MarshalText()
-	require.NoError(t, err)
-	for _, shown := range []string{fmt.Sprint(s), fmt.Sprintf("%#v %+v %q", s, Config{Password: s}, s), string(text), s.LogValue().String()} {
-		require.NotContains(t, shown, "hunter2")
-	}
-}
-
 func TestConfigValidateNamesEverything(t *testing.T) {
 	_, err := New(Config{Endpoints: []string{"http://a:1", "https://b:2"}, Compression: "lz4", Proxy: "::"})
 	for _, part := range []string{"all http or all https", "database: missing", "table: missing", "user: missing", `compression "lz4"`, "proxy", "guarantee"} {

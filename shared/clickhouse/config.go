@@ -11,6 +11,7 @@ import (
 
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/rowbinary"
+	"oncehouse/shared/secrets"
 )
 
 // Config says where the table is, how to reach it and what is asked of it.
@@ -22,7 +23,7 @@ type Config struct {
 	Database  string
 	Table     string
 	User      string
-	Password  Secret
+	Password  secrets.Text
 	// CAFile is a PEM file with the authorities to trust instead of the
 	// system's, ServerName the name the certificate must have instead of the
 	// endpoint's. There is no way to switch verification off.
@@ -50,23 +51,6 @@ const (
 	CompressionNone Compression = "none"
 	CompressionGzip Compression = "gzip"
 )
-
-// Secret is a string that does not show itself in logs.
-type Secret string
-
-const redacted = "[redacted]"
-
-// String is never the secret.
-func (s Secret) String() string { return redacted }
-
-// GoString is never the secret.
-func (s Secret) GoString() string { return redacted }
-
-// LogValue is never the secret.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
-
-// MarshalText is never the secret.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // Validate returns everything that cannot work, joined.
 func (c Config) Validate() error {

@@ -43,19 +43,19 @@ func (t *Target) Insert(ctx context.Context, in delivery.Insert) error {
 	a := &attempt{body: &body{data: b.buffer.rows, notAfter: in.NotAfter}}
 	settings := pinInsert(b.schema.pins, b.schema.known, in.Token, timeout)
 	send := context.WithValue(context.Context(noDeadline{ctx}), attemptKey{}, a)
-	err = t.db.InsertFormat(ch.Context(send, ch.WithQueryID(QueryID(in)), ch.WithSettings(settings)), format, b.schema.statement, a.body)
+	err = t.db.InsertFormat(ch.Context(send, ch.WithQueryID(queryID(in)), ch.WithSettings(settings)), format, b.schema.statement, a.body)
 	if err == nil {
 		a.body.close()
 		return nil
 	}
 	left := a.over()
 	out := t.insertError(err, left, a.body.late, b.schema.traits.Views)
-	out.Message = prefix("insert "+QueryID(in), out.Message)
+	out.Message = prefix("insert "+queryID(in), out.Message)
 	return out
 }
 
-// QueryID is the id of one attempt in system.query_log and system.processes.
-func QueryID(in delivery.Insert) string {
+// queryID is the id of one attempt in system.query_log and system.processes.
+func queryID(in delivery.Insert) string {
 	id := fmt.Sprintf("oncehouse/%s/%s/%d/%d-%d", in.Lane.Pipeline, in.Lane.Topic, in.Lane.Partition, in.First, in.Last)
 	if in.Attempt > 1 {
 		id += "/" + strconv.Itoa(in.Attempt)
@@ -79,7 +79,7 @@ func sendable(in delivery.Insert) (*block, error) {
 	if problem == "" {
 		return b, nil
 	}
-	return nil, &delivery.Error{Kind: delivery.Fatal, Reason: delivery.ReasonTarget, Message: "insert " + QueryID(in) + ": " + problem}
+	return nil, &delivery.Error{Kind: delivery.Fatal, Reason: delivery.ReasonTarget, Message: "insert " + queryID(in) + ": " + problem}
 }
 
 // checkSchema returns nil when rows encoded for s still mean the same to the

@@ -90,7 +90,7 @@ func (t *Target) options(addrs []string, conf *tls.Config) *ch.Options {
 	options := &ch.Options{
 		Protocol: ch.HTTP,
 		Addr:     addrs,
-		Auth:     ch.Auth{Database: t.config.Database, Username: t.config.User, Password: string(t.config.Password)},
+		Auth:     ch.Auth{Database: t.config.Database, Username: t.config.User, Password: t.config.Password.Reveal()},
 		TLS:      conf,
 		// The driver's "connections" are handles on the one transport.
 		TransportFunc:   func(*http.Transport) (http.RoundTripper, error) { return t.transport, nil },

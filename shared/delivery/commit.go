@@ -3,6 +3,7 @@ package delivery
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -97,7 +98,7 @@ func (m *Machine) write(e Entry, then func(*Machine, Answer) Step) Step {
 	m.writes++
 	e.Guarantee = m.rules.Guarantee
 	e.Version = m.entry.Version + 1
-	e.Writer = m.inv.Writer + "-" + itoa(m.writes)
+	e.Writer = m.inv.Writer + "-" + strconv.Itoa(m.writes)
 	e.ServerUUID = m.inv.Traits.ServerUUID
 	e.Deadline = ceilMillis(e.Deadline)
 	m.pending, m.onLanded = e, then

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math"
 	"slices"
-	"strconv"
 
 	"oncehouse/shared/kafka"
 	"oncehouse/shared/offsets"
@@ -254,5 +253,3 @@ func parseCount(b []byte) (int64, bool) {
 	}
 	return int64(n), n <= math.MaxInt64
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

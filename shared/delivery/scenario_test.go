@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -182,7 +183,7 @@ func (s *scenario) configure(t *testing.T, d *datadriven.TestData) {
 
 func (s *scenario) deliver(t *testing.T, d *datadriven.TestData, batch offsets.Set) string {
 	s.n++
-	name := "invocation" + itoa(s.n)
+	name := "invocation" + strconv.Itoa(s.n)
 	d.MaybeScanArgs(t, "as", &name)
 	s.seen = s.seen.Union(batch)
 	return s.run(t, d, name, s.w.start(batch, name, nil))
@@ -206,7 +207,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData, name string, v *inv
 	used := 0
 	for v.step.Op != OpDone {
 		op := opNames[v.step.Op]
-		nth := op + itoa(v.count[v.step.Op]+1)
+		nth := op + strconv.Itoa(v.count[v.step.Op]+1)
 		if stop == "before:"+op || stop == "before:"+nth {
 			s.live[name] = v
 			return name + " stands before " + op + "\n" + s.state()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"oncehouse/shared/offsets"
@@ -134,6 +135,6 @@ func movePositions(positions, moved map[string]Position) map[string]Position {
 }
 
 func (in *Intent) describe() string {
-	return "offsets " + in.Offsets.String() + ", attempt " + itoa(in.Attempt) + ", token " + in.Token +
+	return "offsets " + in.Offsets.String() + ", attempt " + strconv.Itoa(in.Attempt) + ", token " + in.Token +
 		", created " + in.Created.UTC().Format(time.RFC3339Nano)
 }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -179,7 +180,7 @@ func (s *simulation) batch() offsets.Set {
 
 func (s *simulation) begin(batch offsets.Set) *invocation {
 	s.n++
-	name := string(rune('A'+s.n%26)) + itoa(s.n)
+	name := string(rune('A'+s.n%26)) + strconv.Itoa(s.n)
 	var cached *Entry
 	if s.cached != nil && s.rng.IntN(2) == 0 {
 		cached = s.cached

@@ -43,6 +43,7 @@ import (
 const ReasonSource delivery.Reason = "Source"
 
 const (
+	// clientID is how the broker's logs and quotas name the reader.
 	clientID = "oncehouse"
 	// maxWaitMillis is how long a broker may wait for bytes that it says it has
 	// (those of tiered storage come late).
@@ -59,9 +60,6 @@ const (
 type Options struct {
 	// Brokers are the bootstrap addresses, host:port.
 	Brokers []string
-	// ClientID is how the broker's logs and quotas name the reader; "" is
-	// oncehouse.
-	ClientID string
 	// TLS is nil for plaintext.
 	TLS *tls.Config
 	// SASL is nil without authentication; see Plain, SCRAM256, SCRAM512 and IAM.
@@ -108,10 +106,7 @@ func New(o Options) (*Source, error) {
 	if len(o.Brokers) == 0 {
 		return nil, errors.New("configure kafka source: no brokers")
 	}
-	if o.ClientID == "" {
-		o.ClientID = clientID
-	}
-	opts := []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.ClientID(o.ClientID), kgo.DisableClientMetrics(), kgo.RequestRetries(requestRetries)}
+	opts := []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.ClientID(clientID), kgo.DisableClientMetrics(), kgo.RequestRetries(requestRetries)}
 	if o.TLS != nil {
 		opts = append(opts, kgo.DialTLSConfig(o.TLS))
 	}

@@ -290,7 +290,7 @@ func TestIAMAsksForCredentialsEachTime(t *testing.T) {
 }
 
 func TestNewConnectsToNothing(t *testing.T) {
-	_, err := kafkasource.New(kafkasource.Options{Brokers: []string{"127.0.0.1:1"}, TLS: &tls.Config{MinVersion: tls.VersionTLS12}, ClientID: "x"})
+	_, err := kafkasource.New(kafkasource.Options{Brokers: []string{"127.0.0.1:1"}, TLS: &tls.Config{MinVersion: tls.VersionTLS12}})
 	require.NoError(t, err)
 	_, err = kafkasource.New(kafkasource.Options{})
 	require.EqualError(t, err, "configure kafka source: no brokers")

@@ -151,7 +151,7 @@ func (c *Config) Rows() rowbinary.Options {
 func (c *Config) Target() clickhouse.Config {
 	return clickhouse.Config{
 		Endpoints: c.Endpoints, Database: c.Database, Table: c.Table,
-		User: c.User, Password: clickhouse.Secret(c.Password.Reveal()),
+		User: c.User, Password: c.Password,
 		CAFile: c.CAFile, ServerName: c.ServerName, Proxy: c.Proxy, Compression: c.Compression,
 		Rows: c.Rows(), Rules: c.Rules(),
 	}

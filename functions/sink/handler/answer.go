@@ -16,22 +16,22 @@ import (
 // reads an empty one the same way, but nobody should have to know that.
 var noFailures = []byte(`{"batchItemFailures":[]}`)
 
-// InvocationError is an invocation that failed.
-type InvocationError struct {
+// invocationError is an invocation that failed.
+type invocationError struct {
 	// Failed are the lanes that did, of Lanes.
-	Failed []LaneError
+	Failed []laneError
 	Lanes  int
 	panics bool
 }
 
-// LaneError is why one lane failed.
-type LaneError struct {
+// laneError is why one lane failed.
+type laneError struct {
 	Lane delivery.Lane
 	Err  *delivery.Error
 }
 
 // Error names every failed lane, and a cause that all of them share just once.
-func (f *InvocationError) Error() string {
+func (f *invocationError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d lanes failed", len(f.Failed), f.Lanes)
 	if f.shared() {
@@ -52,7 +52,7 @@ func (f *InvocationError) Error() string {
 	return b.String()
 }
 
-func (f *InvocationError) shared() bool {
+func (f *invocationError) shared() bool {
 	for _, l := range f.Failed {
 		if l.Err.Error() != f.Failed[0].Err.Error() {
 			return false
@@ -62,7 +62,7 @@ func (f *InvocationError) shared() bool {
 }
 
 // Unwrap are the errors of the lanes.
-func (f *InvocationError) Unwrap() []error {
+func (f *invocationError) Unwrap() []error {
 	all := make([]error, len(f.Failed))
 	for i, l := range f.Failed {
 		all[i] = l.Err
@@ -71,7 +71,7 @@ func (f *InvocationError) Unwrap() []error {
 }
 
 // worst is the error that a person should look at first.
-func (f *InvocationError) worst() *delivery.Error {
+func (f *invocationError) worst() *delivery.Error {
 	worst := f.Failed[0].Err
 	for _, l := range f.Failed {
 		if rank(l.Err.Kind) > rank(worst.Kind) {
@@ -101,12 +101,12 @@ func rank(k delivery.Kind) int {
 // passed there is nothing to gain by that, and an error is seen by Lambda's own
 // metric; after a panic the process should not live on.
 func (h *Handler) answer(results []result) ([]byte, error) {
-	f := &InvocationError{Lanes: len(results)}
+	f := &invocationError{Lanes: len(results)}
 	progress := false
 	for i := range results {
 		r := &results[i]
 		if r.report.Err != nil {
-			f.Failed = append(f.Failed, LaneError{r.lane, asError(r.report.Err)})
+			f.Failed = append(f.Failed, laneError{r.lane, asError(r.report.Err)})
 		}
 		f.panics = f.panics || r.panic != ""
 		progress = progress || r.report.Err == nil || r.report.Settled > 0
@@ -153,7 +153,7 @@ func asLambdaError(err error) error {
 		return nil
 	}
 	out := messages.InvokeResponse_Error{Message: err.Error()}
-	var f *InvocationError
+	var f *invocationError
 	if errors.As(err, &f) {
 		out.Type, out.ShouldExit = string(f.worst().Reason), f.panics
 	} else {

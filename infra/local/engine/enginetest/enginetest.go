@@ -82,9 +82,6 @@ func (s *Server) Restart(t testing.TB) {
 	require.NoError(t, s.Server.Restart(timeout(t)))
 }
 
-// DSN is a clickhouse-go data source name.
-func (s *Server) DSN() string { return s.URL() + "/default" }
-
 // Options are clickhouse-go's for this server, over HTTP.
 func (s *Server) Options() *clickhouse.Options {
 	return &clickhouse.Options{
