@@ -34,6 +34,7 @@ func TestSink(t *testing.T) {
 	t.Run("Guarantees", s.testGuarantees)
 	t.Run("Operator", s.testOperator)
 	t.Run("Kills", s.testKills)
+	t.Run("Zombies", s.testZombies)
 }
 
 // row is one line of the table in events/README.md.

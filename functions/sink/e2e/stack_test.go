@@ -97,7 +97,9 @@ type pipeline struct {
 	letters  *queue.Server
 	// onSend is called when letters are sent the next time.
 	onSend atomic.Pointer[func() queue.Fault]
-	log    *syncBuffer
+	// busy is the process that took the last event.
+	busy atomic.Int64
+	log  *syncBuffer
 }
 
 // options of a pipeline; what is empty gets a default.
@@ -163,6 +165,7 @@ func (s *stack) pipeline(t testing.TB, name string, o options) *pipeline {
 	maps.Copy(env, o.env)
 	p.Function, err = lambdahost.New(lambdahost.Config{
 		Name: name, Bootstrap: s.bootstrap, MemoryMB: o.memoryMB, Timeout: 30 * time.Second, Concurrency: 2, Env: env, Log: p.log,
+		OnInvoke: func(d lambdahost.Delivery) { p.busy.Store(int64(d.Pid)) },
 	})
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
@@ -310,6 +313,8 @@ type gate struct {
 	seen   int
 	at     int
 	act    func(forward func())
+	// answered: act's, then the answer goes its way.
+	answered bool
 }
 
 func newGate(t testing.TB, target string) *gate {
@@ -326,7 +331,15 @@ func (g *gate) url() string { return g.server.URL }
 func (g *gate) onWrite(n int, act func(forward func())) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.seen, g.at, g.act = 0, n, act
+	g.seen, g.at, g.act, g.answered = 0, n, act, false
+}
+
+// beforeAnswer has act done between the n-th write from now on and its answer.
+func (g *gate) beforeAnswer(n int, act func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen, g.at, g.answered = 0, n, true
+	g.act = func(forward func()) { forward(); act() }
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -335,16 +348,24 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	var act func(func())
+	var answered bool
 	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".PutItem") {
 		g.mu.Lock()
 		if g.seen++; g.seen == g.at {
-			act = g.act
+			act, answered = g.act, g.answered
 		}
 		g.mu.Unlock()
 	}
 	if act != nil {
-		act(func() { _ = g.forward(httptest.NewRecorder(), r, body) })
-		panic(http.ErrAbortHandler)
+		answer := httptest.NewRecorder()
+		act(func() { _ = g.forward(answer, r, body) })
+		if !answered {
+			panic(http.ErrAbortHandler)
+		}
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+		return
 	}
 	if g.forward(w, r, body) != nil {
 		panic(http.ErrAbortHandler)

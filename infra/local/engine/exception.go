@@ -18,6 +18,7 @@ const (
 	codeBadArguments          = 36
 	codeNotImplemented        = 48
 	codeSyntaxError           = 62
+	codeTimeoutExceeded       = 159
 	codeReadonly              = 164
 	codeQueryIDRunning        = 216
 	codeQueryIsTooLarge       = 229
@@ -82,7 +83,7 @@ func httpStatus(code int) int {
 		return http.StatusBadRequest
 	case 46, 47, 50, 56, 60, 63, 73, 78, 81, 115, 152, 336, 511: // UNKNOWN_*
 		return http.StatusNotFound
-	case 159: // TIMEOUT_EXCEEDED
+	case codeTimeoutExceeded:
 		return http.StatusRequestTimeout
 	case 229: // QUERY_IS_TOO_LARGE
 		return http.StatusRequestEntityTooLarge

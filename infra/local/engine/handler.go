@@ -283,7 +283,7 @@ func (h *Handler) execute(conn *chdb.Conn, req *request) (answer, error) {
 	ans := answer{format: first(st.format, req.format)}
 	if st.insert {
 		ans.format = req.format
-		ans.result, err = conn.Insert(sql[:st.head], st.format, req.params, io.MultiReader(strings.NewReader(string(sql[st.data:])), rest))
+		ans.result, err = conn.Insert(sql[:st.head], st.format, req.params, req.patient(io.MultiReader(strings.NewReader(string(sql[st.data:])), rest)))
 	} else {
 		ans.result, err = conn.Query(st.withUUID(sql, h.identity.uuid), req.format, req.params)
 	}

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ClickHouse/ch-go/compress"
 	"github.com/andybalholm/brotli"
@@ -474,6 +475,30 @@ func TestCutBody(t *testing.T) {
 		ok(t, srv, string(rows[:1000]), "query=INSERT INTO t FORMAT TSV")
 		return ok(t, srv, "SELECT count() FROM t")
 	}(), "the table takes no rows at all")
+}
+
+// TestHeldUpBody: what arrives after max_execution_time is not stored, however
+// much of the body came before. The time is the subject here: it has to pass.
+func TestHeldUpBody(t *testing.T) {
+	srv := enginetest.Run(t)
+	ok(t, srv, "CREATE TABLE t (a UInt32) ENGINE = MergeTree ORDER BY a")
+	rows := bytes.Repeat([]byte("1234\n"), 600_000) // more than maxHead and than the library gets at once
+	for _, at := range []int{5, 100_000, 1_000_000, 2_500_000} {
+		body, sender := io.Pipe()
+		go func() {
+			_, _ = sender.Write(rows[:at])
+			time.Sleep(400 * time.Millisecond)
+			_, _ = sender.Write(rows[at:])
+			_ = sender.Close()
+		}()
+		r := call(t, srv, http.MethodPost, body, nil, "query=INSERT INTO t FORMAT TSV", "max_execution_time=0.3",
+			"min_insert_block_size_rows=1000000000", "min_insert_block_size_bytes=1000000000")
+		require.Equal(t, http.StatusRequestTimeout, r.status, "%d bytes in time: %s", at, r.body)
+		require.Equal(t, "159", r.header.Get("X-ClickHouse-Exception-Code"))
+	}
+	require.Equal(t, "0\n", ok(t, srv, "SELECT count() FROM t"))
+	ok(t, srv, string(rows[:500]), "query=INSERT INTO t FORMAT TSV", "max_execution_time=30")
+	require.Equal(t, "100\n", ok(t, srv, "SELECT count() FROM t"))
 }
 
 // leave sends a request whose body promises more than comes, and hangs up.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // request is an HTTP request as ClickHouse reads one
 // (docs/en/interfaces/http.md).
 type request struct {
+	began          time.Time
 	query          string
 	body           io.Reader
 	form           *multipart.Reader
@@ -50,6 +52,7 @@ func parseRequest(r *http.Request) (*request, error) {
 		return nil, &exception{codeBadArguments, "BAD_ARGUMENTS", "Cannot read the URL's parameters: " + err.Error()}
 	}
 	req := &request{
+		began: time.Now(),
 		query: values.Get("query"), database: first(values.Get("database"), r.Header.Get("X-ClickHouse-Database")),
 		format:  first(values.Get("default_format"), r.Header.Get("X-ClickHouse-Format"), "TabSeparated"),
 		queryID: first(values.Get("query_id"), r.Header.Get("X-ClickHouse-Query-Id")),
@@ -90,6 +93,33 @@ func (req *request) readBody(r *http.Request) error {
 	body, err := decodeBody(r, req.options.Get("decompress") == "1")
 	req.body = body
 	return err
+}
+
+// patient gives an insert's data back until max_execution_time is over, which
+// the server counts from the request on and the engine from when it got the
+// first data: a body that was held up on its way must not be stored late.
+func (req *request) patient(data io.Reader) io.Reader {
+	seconds, err := strconv.ParseFloat(req.settings["max_execution_time"], 64)
+	if err != nil || seconds <= 0 {
+		return data
+	}
+	limit := time.Duration(seconds * float64(time.Second))
+	return &patientReader{data, req.began.Add(limit), limit}
+}
+
+type patientReader struct {
+	data  io.Reader
+	until time.Time
+	limit time.Duration
+}
+
+func (p *patientReader) Read(b []byte) (int, error) {
+	n, err := p.data.Read(b)
+	if over := time.Since(p.until); over > 0 {
+		return 0, &exception{codeTimeoutExceeded, "TIMEOUT_EXCEEDED",
+			fmt.Sprintf("Timeout exceeded: elapsed %d ms, maximum: %d ms", (p.limit + over).Milliseconds(), p.limit.Milliseconds())}
+	}
+	return n, err
 }
 
 // multipartBoundary reports whether the body is a form, and its boundary.

@@ -123,6 +123,28 @@ func Hold(reached func(), release <-chan struct{}) Fault {
 	}}
 }
 
+// HoldBody is Hold behind the first n bytes of the body: the server has the
+// request and waits for its rest, which goes on when release is closed, also if
+// the client has left by then. So do bytes that a network or a proxy delays.
+func HoldBody(n int64, reached func(), release <-chan struct{}) Fault {
+	return Fault{fmt.Sprintf("hold the body after %d bytes", n), func(x *exchange) {
+		x.body = io.MultiReader(io.LimitReader(x.body, n), &holding{reached, release}, x.body)
+		x.pass()
+	}}
+}
+
+// holding is an empty part of a body that takes its time.
+type holding struct {
+	reached func()
+	release <-chan struct{}
+}
+
+func (h *holding) Read([]byte) (int, error) {
+	h.reached()
+	<-h.release
+	return 0, io.EOF
+}
+
 // HoldAnswer is Hold between the server's commit and its answer.
 func HoldAnswer(reached func(), release <-chan struct{}) Fault {
 	return Fault{"hold the answer", func(x *exchange) {
