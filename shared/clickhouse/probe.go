@@ -36,17 +36,13 @@ func (t *Target) probe(ctx context.Context, lane delivery.Lane, of offsets.Set) 
 		return nil, &delivery.Error{Kind: delivery.Fatal, Reason: delivery.ReasonTarget,
 			Message: fmt.Sprintf("probe %s: table %s has no provenance columns", lane.TopicPartition, tableName{t.config.Database, t.config.Table})}
 	}
-	replica, err := t.syncReplica(ctx, s)
+	l, err := t.newLook(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	settings := pinRead(t.probeTime(ctx))
-	if s.engine.family == shared {
-		settings["select_sequential_consistency"] = "1"
-	}
 	var there offsets.Set
 	for len(of) > 0 {
-		page, err := t.probePage(ctx, lane, settings, replica, of)
+		page, err := t.probePage(ctx, l, lane, of)
 		if err != nil {
 			return nil, err
 		}
@@ -76,28 +72,56 @@ type page struct {
 // probePage asks for the lowest of the offsets that are there. The server makes
 // ranges of them, so that the answer is small; it is one row whatever is there,
 // so that an answer that lost its rows is no answer.
-func (t *Target) probePage(ctx context.Context, lane delivery.Lane, settings ch.Settings, replica string, of offsets.Set) (page, error) {
-	sql := t.probeSQL(lane, of)
-	note := &answerNote{}
+func (t *Target) probePage(ctx context.Context, l look, lane delivery.Lane, of offsets.Set) (page, error) {
 	var firsts, lasts []int64
 	var out page
-	rows := 0
-	err := t.query(context.WithValue(context.Context(noDeadline{ctx}), noteKey{}, note), settings, sql, func(scan func(...any) error) error {
-		rows++
-		return scan(&firsts, &lasts, &out.offsets)
-	})
-	switch {
-	case err != nil:
+	if err := t.queryOne(ctx, l, t.probeSQL(lane, of), &firsts, &lasts, &out.offsets); err != nil {
 		return page{}, err
-	case rows != 1 || len(firsts) != len(lasts):
-		return page{}, fmt.Errorf("%d rows instead of 1 in the answer", rows)
-	case replica != "" && note.server() != replica:
-		return page{}, fmt.Errorf("replica %q was synchronised and %q answered: give the endpoint of one replica, or one that keeps a connection on one", replica, note.server())
+	}
+	if len(firsts) != len(lasts) {
+		return page{}, fmt.Errorf("%d and %d ends of ranges in the answer", len(firsts), len(lasts))
 	}
 	for i := range firsts {
 		out.there = append(out.there, offsets.Range{First: firsts[i], Last: lasts[i]})
 	}
 	return out, nil
+}
+
+// look is how the table is asked so that every row that is there is seen.
+type look struct {
+	settings ch.Settings
+	replica  string // the server that has to answer; "" for any
+}
+
+func (t *Target) newLook(ctx context.Context, s *schema) (look, error) {
+	replica, err := t.syncReplica(ctx, s)
+	if err != nil {
+		return look{}, err
+	}
+	settings := pinRead(t.probeTime(ctx))
+	if s.engine.family == shared {
+		settings["select_sequential_consistency"] = "1"
+	}
+	return look{settings, replica}, nil
+}
+
+// queryOne scans the one row of an answer.
+func (t *Target) queryOne(ctx context.Context, l look, sql string, into ...any) error {
+	note := &answerNote{}
+	rows := 0
+	err := t.query(context.WithValue(context.Context(noDeadline{ctx}), noteKey{}, note), l.settings, sql, func(scan func(...any) error) error {
+		rows++
+		return scan(into...)
+	})
+	switch {
+	case err != nil:
+		return err
+	case rows != 1:
+		return fmt.Errorf("%d rows instead of 1 in the answer", rows)
+	case l.replica != "" && note.server() != l.replica:
+		return fmt.Errorf("replica %q was synchronised and %q answered: give the endpoint of one replica, or one that keeps a connection on one", l.replica, note.server())
+	}
+	return nil
 }
 
 // probeSQL numbers the offsets that are there, ascending: where offset minus
