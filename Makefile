@@ -52,8 +52,8 @@ local: $(SETUP) $(LOCAL) ## Run the whole stack until Ctrl-C (ARGS="--topic clic
 	@exec $(LOCAL) up $(ARGS)
 
 .PHONY: invoke
-invoke: $(SETUP) $(LOCAL) ## Hand sample events to the real function (ARGS="events/msk.json")
-	@exec $(LOCAL) invoke $(ARGS)
+invoke: $(SETUP) $(LOCAL) ## Hand sample events to the real function (ARGS="events/poison.json")
+	@exec $(LOCAL) invoke $(or $(ARGS),events/msk.json)
 
 .PHONY: test
 test: $(SETUP) ## Run the tests that need Go, Node.js and make only (RACE=1: with the race detector)

@@ -98,6 +98,8 @@ func (c *upCommand) Run(ctx context.Context) error {
 		if pipelines, err = stack.ReadPipelines(c.Pipelines); err != nil {
 			return err
 		}
+	case c.Topic == "" && (c.Table != "" || c.Guarantee != delivery.ExactlyOnce):
+		return errors.New("--table and --guarantee say more about the pipeline of --topic, and --topic is missing")
 	case c.Topic != "":
 		pipelines = []stack.Pipeline{{Topic: c.Topic, Table: c.Table, Guarantee: c.Guarantee}}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"oncehouse/infra/local/lambdahost"
 	"oncehouse/infra/local/stack"
 	"oncehouse/shared/deadletter"
+	"oncehouse/shared/kafkaevent"
 )
 
 type invokeCommand struct {
@@ -29,6 +29,7 @@ func (c *invokeCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	fmt.Printf("starting ClickHouse, DynamoDB and SQS for the function; their logs are in %s\n", shown(filepath.Join(c.Dir, "log")))
 	s, err := stack.Start(ctx, stack.Options{Root: root, Dir: c.Dir, Fresh: true})
 	if err != nil {
 		return err
@@ -77,18 +78,10 @@ func (c *invokeCommand) invoke(ctx context.Context, s *stack.Stack, fn *lambdaho
 	if err != nil {
 		return false, err
 	}
-	fmt.Printf("%s\n  answer   %s (%.0f ms)\n", filepath.Clean(file), strings.TrimSpace(string(result.Payload)), float64(result.Duration.Microseconds())/1000)
-	where := " FROM clicks WHERE (_topic, _partition, _offset) IN (" + strings.Join(append(e.records, "('', 0, -1)"), ", ") + ")"
-	count, err := query(ctx, s, "SELECT count()"+where)
-	if err != nil {
+	fmt.Printf("%s\n  answer   %s (%.0f ms)\n", shown(file), strings.TrimSpace(string(result.Payload)), float64(result.Duration.Microseconds())/1000)
+	if err := c.showRows(ctx, s, e); err != nil {
 		return false, err
 	}
-	rows, err := query(ctx, s, fmt.Sprintf("SELECT *%s ORDER BY _topic, _partition, _offset LIMIT %d FORMAT JSONEachRow", where, c.Rows))
-	if err != nil {
-		return false, err
-	}
-	fmt.Printf("  rows     %s of %d records\n", strings.TrimSpace(count), len(e.records))
-	printIndented(rows)
 	letters, err := s.ReceiveLetters(ctx)
 	if err != nil {
 		return false, err
@@ -104,6 +97,39 @@ func (c *invokeCommand) invoke(ctx context.Context, s *stack.Stack, fn *lambdaho
 	return result.FunctionError == "", nil
 }
 
+// showRows prints which of the event's records are in the table now. Those of
+// an event that is refused whole are not known.
+func (c *invokeCommand) showRows(ctx context.Context, s *stack.Stack, e event) error {
+	if e.refused {
+		return nil
+	}
+	where := " FROM clicks WHERE (_topic, _partition, _offset) IN (" + strings.Join(append(e.records, "('', 0, -1)"), ", ") + ")"
+	count, err := query(ctx, s, "SELECT count()"+where)
+	if err != nil {
+		return err
+	}
+	rows, err := query(ctx, s, fmt.Sprintf("SELECT *%s ORDER BY _topic, _partition, _offset LIMIT %d FORMAT JSONEachRow "+
+		"SETTINGS output_format_json_escape_forward_slashes = 0", where, c.Rows))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  rows     %s of %d records\n", strings.TrimSpace(count), len(e.records))
+	printIndented(rows)
+	return nil
+}
+
+// shown is a path from the working directory where it lies below it.
+func shown(path string) string {
+	wd, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	if short, err := filepath.Rel(wd, path); err == nil && filepath.IsLocal(short) {
+		return short
+	}
+	return path
+}
+
 func printIndented(text string) {
 	for line := range strings.Lines(text) {
 		fmt.Println("    " + strings.TrimRight(line, "\n"))
@@ -114,25 +140,23 @@ func printIndented(text string) {
 type event struct {
 	topic   string
 	records []string
+	refused bool
 }
 
-// readEvent reads what can be read: a file that is refused is a sample too.
+// readEvent reads an event as the function does; one that it refuses is a
+// sample too.
 func readEvent(payload []byte) event {
-	var content struct {
-		Records map[string][]struct {
-			Topic     string `json:"topic"`
-			Partition int32  `json:"partition"`
-			Offset    int64  `json:"offset"`
-		} `json:"records"`
-	}
 	e := event{topic: "clicks"}
-	if err := json.Unmarshal(payload, &content); err != nil {
+	var decoder kafkaevent.Decoder
+	content, err := decoder.Decode(payload)
+	if err != nil {
+		e.refused = true
 		return e
 	}
-	for _, list := range content.Records {
-		for _, r := range list {
-			e.topic = r.Topic
-			e.records = append(e.records, fmt.Sprintf("('%s', %d, %d)", r.Topic, r.Partition, r.Offset))
+	for _, batch := range content.Batches {
+		e.topic = batch.Topic
+		for i := range batch.Records {
+			e.records = append(e.records, fmt.Sprintf("('%s', %d, %d)", batch.Topic, batch.Partition, batch.Records[i].Offset))
 		}
 	}
 	return e

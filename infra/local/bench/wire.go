@@ -81,7 +81,7 @@ func (w *wire) function(ctx context.Context, name string, g delivery.Guarantee, 
 	if err != nil {
 		return nil, err
 	}
-	f.Function, f.log = fn, filepath.Join(w.dir, "log", "sink "+name+".log")
+	f.Function, f.log = fn, filepath.Join(w.dir, "log", "sink-"+name+".log")
 	return f, nil
 }
 

@@ -192,6 +192,7 @@ func (r *run) drain(ctx context.Context, m *mapping.Mapping, broken <-chan error
 
 // prove looks at what there is.
 func (r *run) prove(ctx context.Context, index [][]int64, took time.Duration) (Proof, error) {
+	r.say("%s: all is delivered in %.1f s; every row and every dead letter is being compared with what was produced", r.guarantee, took.Seconds())
 	c := newChecker(&truth{generator: r.producer.generator, topic: r.pipeline.Topic, pipeline: r.pipeline.Name, index: index})
 	rows, err := r.query(ctx, fmt.Sprintf(rowQuery, r.pipeline.Table))
 	if err != nil {
@@ -211,7 +212,6 @@ func (r *run) prove(ctx context.Context, index [][]int64, took time.Duration) (P
 	p := c.finish()
 	p.Guarantee, p.Seconds = r.guarantee, math.Round(took.Seconds()*100)/100
 	p.Kills, p.Recuts = r.chaos.kills.Load(), r.chaos.recuts.Load()
-	r.say("%s: %d records in %.1f s, %d kills, %d times cut anew or rewound", r.guarantee, p.Produced, p.Seconds, p.Kills, p.Recuts)
 	for _, problem := range c.Problems {
 		r.say("  e.g. %s", problem)
 	}
@@ -245,9 +245,13 @@ func (r *run) deleteTopic(ctx context.Context) {
 	_, _ = kadm.NewClient(client).DeleteTopics(within, r.pipeline.Topic)
 }
 
-// query sends a statement to the engine as curl would.
 func (r *run) query(ctx context.Context, text string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.stack.Engine.URL(), strings.NewReader(text))
+	return post(ctx, r.stack.Engine.URL(), text)
+}
+
+// post sends a statement to the engine as curl would.
+func post(ctx context.Context, url, text string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("query the engine: %w", err)
 	}

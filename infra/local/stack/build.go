@@ -38,12 +38,22 @@ func (s *Stack) buildSink(ctx context.Context, log io.Writer) (string, error) {
 		return "", fmt.Errorf("build the sink: %w", logErr)
 	}
 	if err != nil {
-		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		return "", fmt.Errorf("build the sink: %w: %s (see %s)", err, first, s.relative(s.logPath("sink")))
+		return "", fmt.Errorf("build the sink: %w: %s (see %s)", err, firstError(string(out)), s.relative(s.logPath("sink")))
 	}
 	s.bootstrap = filepath.Join(dir, "bootstrap")
 	if err := os.Rename(built, s.bootstrap); err != nil {
 		return "", fmt.Errorf("build the sink: %w", err)
 	}
 	return s.relative(s.bootstrap), nil
+}
+
+// firstError is the first line of go build's output that says what is wrong:
+// those before it name the package.
+func firstError(out string) string {
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, "# ") && !strings.HasPrefix(line, "go: downloading ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return strings.TrimSpace(out)
 }

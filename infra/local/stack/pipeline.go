@@ -140,7 +140,7 @@ func (s *Stack) StartPipeline(ctx context.Context, p Pipeline, adjust func(*mapp
 	}
 	r := &Running{p, fn, m}
 	s.stops = append(s.stops, r.Stop)
-	s.status("sink "+p.Name, fmt.Sprintf("%s -> %s, %s", p.Topic, p.Table, p.Guarantee), time.Since(begun))
+	s.status("sink-"+p.Name, fmt.Sprintf("%s -> %s, %s", p.Topic, p.Table, p.Guarantee), time.Since(begun))
 	return r, nil
 }
 
@@ -155,7 +155,7 @@ func (r *Running) Stop() {
 // the mapping's goes.
 func (s *Stack) Function(p Pipeline) (*lambdahost.Function, io.Writer, error) {
 	p.setDefaults()
-	log, err := s.openLog("sink " + p.Name)
+	log, err := s.openLog("sink-" + p.Name)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,13 +13,13 @@ import (
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // portIsFree says in time, and in one line, that a port is taken.
-func portIsFree(ctx context.Context, what string, port int) error {
+func portIsFree(ctx context.Context, what, flag string, port int) error {
 	if port == 0 {
 		return nil
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", loopback(port))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("port %d, meant for %s, is taken: stop what uses it, or choose another one", port, what)
+		return fmt.Errorf("port %d, meant for %s, is taken: stop what uses it, or choose another one with %s (0 is any)", port, what, flag)
 	}
 	if err != nil {
 		return fmt.Errorf("listen on port %d for %s: %w", port, what, err)

@@ -10,7 +10,7 @@
 //	running, err := s.StartPipeline(ctx, stack.Pipeline{Name: "clicks", Topic: "clicks", Table: "clicks"})
 //
 // Everything listens on loopback only, is checked before Start returns, and
-// says so in one line each. What each part prints is in Dir/log. Stop ends
+// says so in one line each. What a part prints is in Dir/log/<part>.log. Stop ends
 // every process; when this process dies without it, Linux ends them (package
 // process). With the same Dir, a later stack goes on where this one stopped.
 //
@@ -25,6 +25,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -98,6 +99,7 @@ func (s *Stack) start(ctx context.Context) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
+	s.say("%-20s %s", "logs", s.relative(filepath.Dir(s.logPath(""))))
 	for _, part := range []struct {
 		name  string
 		start func(ctx context.Context, log io.Writer) (address string, err error)
@@ -159,10 +161,19 @@ func (s *Stack) prepare(ctx context.Context) error {
 			return fmt.Errorf("find this program: %w", err)
 		}
 	}
+	kafka := s.options.KafkaPort
+	if !s.ownBroker() {
+		kafka = 0 // a broker that runs already has its port
+	}
 	return errors.Join(
-		portIsFree(ctx, "ClickHouse", s.options.ClickHousePort),
-		portIsFree(ctx, "Kafka", s.options.KafkaPort),
+		portIsFree(ctx, "ClickHouse", "--clickhouse-port", s.options.ClickHousePort),
+		portIsFree(ctx, "Kafka", "--kafka-port", kafka),
 	)
+}
+
+// ownBroker: the stack starts the broker itself.
+func (s *Stack) ownBroker() bool {
+	return slices.Contains([]string{"", "embedded", "apache"}, s.options.Kafka)
 }
 
 func (s *Stack) startBroker(ctx context.Context, log io.Writer) (string, error) {
@@ -246,11 +257,14 @@ func (s *Stack) Wait(ctx context.Context) error {
 
 // status prints a part's line.
 func (s *Stack) status(name, address string, took time.Duration) {
-	if s.options.Status == nil {
-		return
+	s.say("%-20s ready in %6.2f s  %s", name, took.Seconds(), address)
+}
+
+// say prints a line. One that cannot be written is no reason to end what runs.
+func (s *Stack) say(format string, args ...any) {
+	if s.options.Status != nil {
+		_, _ = fmt.Fprintf(s.options.Status, format+"\n", args...)
 	}
-	// A status that cannot be written is no reason to end what runs.
-	_, _ = fmt.Fprintf(s.options.Status, "%-18s ready in %5.2f s  %-54s log %s\n", name, took.Seconds(), address, s.relative(s.logPath(name)))
 }
 
 func (s *Stack) logPath(name string) string {

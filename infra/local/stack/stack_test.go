@@ -47,14 +47,17 @@ func startForTest(t *testing.T) *Stack {
 func TestStopLeavesNothing(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
 	var status bytes.Buffer
-	s, err := Start(t.Context(), Options{Root: root, Dir: t.TempDir(), Program: program, Status: &status})
+	dir := t.TempDir()
+	s, err := Start(t.Context(), Options{Root: root, Dir: dir, Program: program, Status: &status})
 	require.NoError(t, err)
 	r, err := s.StartPipeline(t.Context(), Pipeline{Topic: "clicks"}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "clicks", r.Pipeline.Table)
-	for _, name := range []string{"sink", "kafka", "clickhouse", "dynamodb", "sqs", "lambda", "sink clicks"} {
-		require.Regexp(t, `(?m)^`+regexp.QuoteMeta(name)+` +ready in +[0-9.]+ s +\S.* log .*`+regexp.QuoteMeta(name)+`\.log$`, status.String())
+	for _, name := range []string{"sink", "kafka", "clickhouse", "dynamodb", "sqs", "lambda", "sink-clicks"} {
+		require.Regexp(t, `(?m)^`+regexp.QuoteMeta(name)+` +ready in +[0-9.]+ s +\S`, status.String())
+		require.FileExists(t, filepath.Join(dir, "log", name+".log"))
 	}
+	require.Regexp(t, `(?m)^logs +`+regexp.QuoteMeta(filepath.Join(dir, "log"))+`$`, status.String())
 	engine, dynamo := s.Engine.Dead(), s.DynamoDB.Dead()
 	urls := []string{s.Engine.URL(), s.DynamoDB.Endpoint(), s.LetterQueueURL(), s.LambdaURL(), "tcp://" + s.Bootstrap()}
 	s.Stop()
