@@ -172,11 +172,11 @@ func TestMissedTargetIsSaid(t *testing.T) {
 	r := &report{out: &out}
 	r.add("wire/cold/first_insert", "ms", []float64{151})
 	r.add("path/1600/sink/throughput", "MB/s", []float64{150})
-	r.add("wire/memory/300", "MiB", []float64{math.Nextafter(64, 65)})
+	r.add("wire/memory/300", "MiB", []float64{40, 40, math.Nextafter(64, 65)})
 	r.judge()
-	require.Contains(t, out.String(), "target missed wire/cold/first_insert is 151.0, should be at most 150.0 ms\n")
-	require.Contains(t, out.String(), "target met    path/1600/sink/throughput is 150.0, should be at least 150.0 MB/s\n")
-	require.Contains(t, out.String(), "target missed wire/memory/300")
+	require.Contains(t, out.String(), "target missed wire/cold/first_insert: the median is 151.0, should be at most 150.0 ms\n")
+	require.Contains(t, out.String(), "target met    path/1600/sink/throughput: the median is 150.0, should be at least 150.0 MB/s\n")
+	require.Contains(t, out.String(), "target missed wire/memory/300: the highest is 64.00, should")
 	require.Len(t, r.Targets, 3)
 }
 

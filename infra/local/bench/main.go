@@ -46,7 +46,8 @@
 // protocol itself. "processor" is what the function's process used, which a busy
 // machine changes little. Both tables are counted at the end.
 //
-// Memory is VmHWM of a fresh process after a few 6 MB events. A cold start runs
+// Memory is VmHWM of a fresh process after a few 6 MB events, and its target is
+// one for the highest of them. A cold start runs
 // from before the process is started to the end of the server's answer to the
 // first insert, seen by a proxy, and to the function's answer.
 package main

@@ -45,34 +45,39 @@ type figure struct {
 	Runs   int     `json:"runs"`
 }
 
-// target is what the median of a figure should be.
+// target is what a figure should be.
 type target struct {
-	Figure string  `json:"figure"`
-	Is     string  `json:"is"` // "at least" or "at most"
-	Bound  float64 `json:"bound"`
-	Median float64 `json:"median"`
-	Met    bool    `json:"met"`
+	Figure string `json:"figure"`
+	// Of is what has to keep to the bound: the median of the runs, or for a
+	// peak the highest.
+	Of    string  `json:"of"`
+	Is    string  `json:"is"` // "at least" or "at most"
+	Bound float64 `json:"bound"`
+	Value float64 `json:"value"`
+	Met   bool    `json:"met"`
 }
 
 const (
 	atLeast = "at least"
 	atMost  = "at most"
+	median  = "median"
+	highest = "highest"
 )
 
 // targets are those of the project for this kind of machine, when it is idle.
 func targets() []target {
 	return []target{
-		{Figure: "path/300/ratio_idiomatic_to_sink", Is: atLeast, Bound: 8},
-		{Figure: "path/1600/ratio_idiomatic_to_sink", Is: atLeast, Bound: 8},
-		{Figure: "path/300/ratio_sink_to_floor", Is: atMost, Bound: 5},
-		{Figure: "path/1600/ratio_sink_to_floor", Is: atMost, Bound: 5},
-		{Figure: "path/300/sink/allocations_per_record", Is: atMost, Bound: 0.01},
-		{Figure: "path/1600/sink/allocations_per_record", Is: atMost, Bound: 0.01},
-		{Figure: "path/1600/sink/throughput", Is: atLeast, Bound: 150},
-		{Figure: "wire/ratio_exactly_once_to_at_least_once", Is: atMost, Bound: 1.10},
-		{Figure: "wire/memory/300", Is: atMost, Bound: 64},
-		{Figure: "wire/memory/1600", Is: atMost, Bound: 64},
-		{Figure: "wire/cold/first_insert", Is: atMost, Bound: 150},
+		{Figure: "path/300/ratio_idiomatic_to_sink", Of: median, Is: atLeast, Bound: 8},
+		{Figure: "path/1600/ratio_idiomatic_to_sink", Of: median, Is: atLeast, Bound: 8},
+		{Figure: "path/300/ratio_sink_to_floor", Of: median, Is: atMost, Bound: 5},
+		{Figure: "path/1600/ratio_sink_to_floor", Of: median, Is: atMost, Bound: 5},
+		{Figure: "path/300/sink/allocations_per_record", Of: median, Is: atMost, Bound: 0.01},
+		{Figure: "path/1600/sink/allocations_per_record", Of: median, Is: atMost, Bound: 0.01},
+		{Figure: "path/1600/sink/throughput", Of: median, Is: atLeast, Bound: 150},
+		{Figure: "wire/ratio_exactly_once_to_at_least_once", Of: median, Is: atMost, Bound: 1.10},
+		{Figure: "wire/memory/300", Of: highest, Is: atMost, Bound: 64},
+		{Figure: "wire/memory/1600", Of: highest, Is: atMost, Bound: 64},
+		{Figure: "wire/cold/first_insert", Of: median, Is: atMost, Bound: 150},
 	}
 }
 
@@ -113,13 +118,16 @@ func (r *report) judge() {
 		if i < 0 {
 			continue
 		}
-		t.Median = r.Figures[i].Median
-		t.Met = t.Is == atLeast && t.Median >= t.Bound || t.Is == atMost && t.Median <= t.Bound
+		if t.Value = r.Figures[i].Median; t.Of == highest {
+			t.Value = r.Figures[i].Max
+		}
+		t.Met = t.Is == atLeast && t.Value >= t.Bound || t.Is == atMost && t.Value <= t.Bound
 		verdict := "target met   "
 		if !t.Met {
 			verdict = "target missed"
 		}
-		r.printf("%s %s is %s, should be %s %s %s\n", verdict, t.Figure, digits(t.Median), t.Is, digits(t.Bound), r.Figures[i].Unit)
+		line := fmt.Sprintf("%s %s: the %s is %s, should be %s %s %s", verdict, t.Figure, t.Of, digits(t.Value), t.Is, digits(t.Bound), r.Figures[i].Unit)
+		r.printf("%s\n", strings.TrimSpace(line))
 		r.Targets = append(r.Targets, t)
 	}
 }
