@@ -31,7 +31,7 @@ func TestAllLanesAreDeliveredAndRepeatsSuppressed(t *testing.T) {
 	require.JSONEq(t, success, answer)
 	require.Equal(t, map[int32]string{0: "10,12", 3: "5"}, w.table.stored())
 	require.Equal(t, map[metrics.Name]float64{
-		metrics.RecordsReceived: 4, metrics.RowsStored: 3, metrics.DeadLetters: 1, metrics.BatchBytes: 20, metrics.ColdStart: 1,
+		metrics.RecordsReceived: 4, metrics.RowsStored: 3, metrics.DeadLetters: 1, metrics.BatchBytes: 23, metrics.ColdStart: 1,
 	}, w.sums(t))
 
 	lines := w.lines(t)
@@ -42,7 +42,7 @@ func TestAllLanesAreDeliveredAndRepeatsSuppressed(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"level": "INFO", "msg": "lane settled", "request_id": "r-1", "topic": "clicks", "partition": 0.0,
 		"first_offset": 10.0, "last_offset": 12.0, "records": 3.0, "settled": 3.0, "stored": 2.0, "suppressed": 0.0,
-		"aborted_suppressed": 0.0, "dead_letters": 1.0, "tombstones": 0.0, "unknown_fields": 0.0, "batch_bytes": 14.0,
+		"aborted_suppressed": 0.0, "dead_letters": 1.0, "tombstones": 0.0, "unknown_fields": 0.0, "batch_bytes": 16.0,
 		"replays": 0.0, "probes": 0.0, "conflicts": 0.0, "generation": 1.0, "next": 13.0,
 	}, lines[0])
 	require.NotContains(t, w.log.String(), "secret payload", "no value of a record is logged")

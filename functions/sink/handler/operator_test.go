@@ -46,7 +46,7 @@ func TestD25NewGenerationReadsAgain(t *testing.T) {
 	require.Equal(t, "InDoubt", failure.Type, "an insert may still land")
 
 	w.ledger.Seed(key(), withDeadline(t, w, time.Now().Add(-time.Hour)))
-	w.table.rows = map[int32]offsets.Set{} // TRUNCATE
+	clear(w.table.rows) // TRUNCATE
 	_, failure = w.invoke(t, time.Minute, action("new-generation", `"partition":0`))
 	require.Nil(t, failure)
 	require.Contains(t, w.log.String(), "ledger entry changed by an operator")
@@ -82,7 +82,7 @@ func TestD29NewGenerationAfterAtLeastOnce(t *testing.T) {
 // D29: what at-least-once stored behind the ledger's back is asked for.
 func TestD29RebaseMakesExactlyOncePossibleAgain(t *testing.T) {
 	w := newWorld(t)
-	w.table.rows[0] = offsets.Set{{First: 3, Last: 3}, {First: 8, Last: 9}}
+	w.table.put(key(), 3, 8, 9)
 	w.ledger.Seed(key(), delivery.Entry{
 		Generation: 1, Guarantee: delivery.AtLeastOnce, Next: 6, Skipped: offsets.Between(2, 4), Version: 4, Writer: "w",
 	})

@@ -21,6 +21,7 @@ import (
 	"oncehouse/functions/sink/config"
 	"oncehouse/functions/sink/handler"
 	"oncehouse/infra/local/clickstream"
+	"oncehouse/shared/clickhouse/targettest"
 	letters "oncehouse/shared/deadletter/memory"
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/kafka"
@@ -35,11 +36,11 @@ const (
 	cluster = "clickstream/0c5f2a4e-8f0b-4f8b-9d0e-6f1d1a2b3c4d-2"
 )
 
-// table is a Replicated table in memory: one row per offset, and tokens that it
-// never forgets. A value that begins with "bad" does not fit.
+// table is a Replicated table in memory, whose tokens it never forgets. A value
+// that is no JSON does not fit. It passes the suite of the real one.
 type table struct {
 	mu     sync.Mutex
-	rows   map[int32]offsets.Set
+	rows   map[kafka.TopicPartition][]int64 // offsets, ascending; a row that is there twice twice
 	tokens map[string]bool
 
 	preflight error
@@ -48,25 +49,38 @@ type table struct {
 	before func(ctx context.Context, in delivery.Insert) error
 }
 
+func newTable() *table {
+	return &table{rows: map[kafka.TopicPartition][]int64{}, tokens: map[string]bool{}}
+}
+
+func TestTableSuite(t *testing.T) {
+	targettest.Run(t, func(*testing.T) targettest.Fixture {
+		fake := newTable()
+		return targettest.Fixture{Target: fake, Deduplicates: true, Stored: func(_ *testing.T, lane delivery.Lane) []int64 {
+			return fake.rows[lane.TopicPartition]
+		}}
+	})
+}
+
 func (t *table) Preflight(context.Context) (delivery.Traits, error) {
 	return delivery.Traits{TokensTrusted: true, Provenance: true, RowsStay: true}, t.preflight
 }
 
 func (t *table) Encode(_ delivery.Lane, records []kafka.Record, limit delivery.Limit) (*delivery.Chunk, error) {
 	chunk := &delivery.Chunk{}
-	var rows offsets.Set
+	var rows []int64
 	for i, r := range records {
-		if chunk.Rows == limit.Rows {
+		if chunk.Rows == limit.Rows || chunk.Bytes >= limit.Bytes {
 			break
 		}
 		chunk.Consumed++
 		switch {
 		case r.Value == nil:
 			chunk.Skipped = append(chunk.Skipped, i)
-		case bytes.HasPrefix(r.Value, []byte("bad")):
+		case !json.Valid(r.Value):
 			chunk.Refused = append(chunk.Refused, delivery.Refusal{Offset: r.Offset, Code: "not_json", Message: "it is bad"})
 		default:
-			rows = rows.Append(r.Offset)
+			rows = append(rows, r.Offset)
 			chunk.Rows++
 			chunk.Bytes += len(r.Value)
 		}
@@ -76,6 +90,12 @@ func (t *table) Encode(_ delivery.Lane, records []kafka.Record, limit delivery.L
 }
 
 func (t *table) Insert(ctx context.Context, in delivery.Insert) error {
+	switch {
+	case in.Chunk.Rows == 0:
+		return &delivery.Error{Kind: delivery.Fatal, Reason: delivery.ReasonTarget, Message: "the chunk is empty"}
+	case time.Now().After(in.NotAfter):
+		return &delivery.Error{Kind: delivery.Retryable, Reason: delivery.ReasonOutOfTime, Message: "nothing was sent"}
+	}
 	if t.before != nil {
 		if err := t.before(ctx, in); err != nil {
 			return err
@@ -86,37 +106,47 @@ func (t *table) Insert(ctx context.Context, in delivery.Insert) error {
 	if t.tokens[in.Token] {
 		return nil
 	}
-	rows := in.Chunk.Payload.(offsets.Set)
-	if twice := t.rows[in.Lane.Partition].Intersect(rows); len(twice) > 0 {
-		return fmt.Errorf("stored twice: %s", twice)
+	if in.Token != "" {
+		t.tokens[in.Token] = true
 	}
-	t.tokens[in.Token] = true
-	t.rows[in.Lane.Partition] = t.rows[in.Lane.Partition].Union(rows)
+	t.put(in.Lane, in.Chunk.Payload.([]int64)...)
 	return nil
+}
+
+func (t *table) put(lane delivery.Lane, of ...int64) {
+	rows := slices.Concat(t.rows[lane.TopicPartition], of)
+	slices.Sort(rows)
+	t.rows[lane.TopicPartition] = rows
 }
 
 func (t *table) Probe(_ context.Context, lane delivery.Lane, of offsets.Set) (offsets.Set, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.rows[lane.Partition].Intersect(of), nil
+	return set(t.rows[lane.TopicPartition]).Intersect(of), nil
 }
 
 func (t *table) Highest(_ context.Context, lane delivery.Lane) (int64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if rows := t.rows[lane.Partition]; len(rows) > 0 {
-		return rows.Last(), nil
+	if rows := t.rows[lane.TopicPartition]; len(rows) > 0 {
+		return rows[len(rows)-1], nil
 	}
 	return -1, nil
 }
+
+func set(rows []int64) offsets.Set { return offsets.Of(slices.Compact(slices.Clone(rows))...) }
 
 // stored is what the table has, as text by partition.
 func (t *table) stored() map[int32]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := map[int32]string{}
-	for p, rows := range t.rows {
-		out[p] = rows.String()
+	for tp, rows := range t.rows {
+		once := set(rows)
+		out[tp.Partition] = once.String()
+		if n := int64(len(rows)) - once.Len(); n > 0 {
+			out[tp.Partition] += fmt.Sprintf(" and %d rows too many", n)
+		}
 	}
 	return out
 }
@@ -141,7 +171,7 @@ func newWorld(t *testing.T, more ...string) *world {
 	maps.Copy(environ, config.Environ(more))
 	cfg, err := config.Parse(environ)
 	require.NoError(t, err)
-	w := &world{table: &table{rows: map[int32]offsets.Set{}, tokens: map[string]bool{}}, ledger: memory.New(), letters: &letters.Letters{}}
+	w := &world{table: newTable(), ledger: memory.New(), letters: &letters.Letters{}}
 	w.Handler, err = handler.New(cfg,
 		handler.Ports{Ledger: w.ledger, Table: w.table, Letters: w.letters},
 		handler.Output{Log: slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: cfg.Level()})), Metrics: &w.metrics})
@@ -204,7 +234,7 @@ func (w *world) sums(t *testing.T) map[metrics.Name]float64 {
 func lane(partition int32, first, last int64, bad ...int64) kafka.Batch {
 	b := kafka.Batch{TopicPartition: kafka.TopicPartition{Topic: "clicks", Partition: partition}}
 	for o := first; o <= last; o++ {
-		r := kafka.Record{Offset: o, Timestamp: 1_700_000_000_000 + o, Value: fmt.Appendf(nil, "good %d", o)}
+		r := kafka.Record{Offset: o, Timestamp: 1_700_000_000_000 + o, Value: fmt.Appendf(nil, `"row %d"`, o)}
 		if slices.Contains(bad, o) {
 			r.Value = []byte("bad secret payload")
 		}
