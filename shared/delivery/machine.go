@@ -116,8 +116,8 @@ type Invocation struct {
 
 // Machine decides, step by step, what one invocation does to one lane. It does
 // no I/O and has no clock and no goroutine: it is told what each side effect
-// came to and says what comes next, so that production, the model checker and
-// the simulator all run this very code. Copying a Machine forks its future.
+// came to and says what comes next, so that production, the scenarios and the
+// simulation all run this very code. Copying a Machine forks its future.
 type Machine struct {
 	rules Rules
 	inv   Invocation
