@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -119,14 +118,12 @@ func findTools() error {
 	return errors.Join(problems...)
 }
 
-// npm runs npm in the repository; its output is shown when it fails.
+// npm runs npm in the repository; what it says is shown when it fails.
 func npm(ctx context.Context, root string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "npm", args...)
 	cmd.Dir = root
-	cmd.Stdout = io.Discard
-	cmd.Stderr = os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("npm %s failed (is the registry reachable, and the disk not full?): %w", args[0], err)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("npm %s failed (is the registry reachable, and the disk not full?): %w: %s", args[0], err, out)
 	}
 	return nil
 }
