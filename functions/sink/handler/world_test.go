@@ -40,7 +40,7 @@ const (
 // that is no JSON does not fit. It passes the suite of the real one.
 type table struct {
 	mu     sync.Mutex
-	rows   map[kafka.TopicPartition][]int64 // offsets, ascending; a row that is there twice twice
+	rows   map[kafka.TopicPartition][]int64 // offsets, ascending, each as often as it is there
 	tokens map[string]bool
 
 	preflight error
