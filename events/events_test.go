@@ -54,6 +54,24 @@ func TestFilesAreWhatTheyAreMadeFrom(t *testing.T) {
 	require.ElementsMatch(t, names, found)
 }
 
+// TestLinesAreWhatTheyAreMadeFrom: what a producer is fed line by line is one
+// JSON object a line.
+func TestLinesAreWhatTheyAreMadeFrom(t *testing.T) {
+	const file = "clicks.jsonl"
+	if *update {
+		require.NoError(t, os.WriteFile(file, lines(), 0o644))
+	}
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(lines()), string(content))
+	n := 0
+	for line := range strings.Lines(string(content)) {
+		require.True(t, json.Valid([]byte(line)), line)
+		n++
+	}
+	require.Equal(t, 21, n)
+}
+
 // TestEventsHoldWhatTheReadmeSays decodes each file with one decoder, twice, so
 // that nothing of one event is left in the next.
 func TestEventsHoldWhatTheReadmeSays(t *testing.T) {

@@ -191,6 +191,15 @@ func indent(payload []byte) []byte {
 	})
 }
 
+// lines are values for a producer, one a line; the last does not fit the table.
+func lines() []byte {
+	var out []byte
+	for _, i := range append(good(20), firstOf(clickstream.OutOfRange, 1)...) {
+		out = append(stream.Value(out, i), '\n')
+	}
+	return out
+}
+
 func tombstones() []byte {
 	b := batch(0, 200, good(6)...)
 	b.Records[1].Value, b.Records[2].Value = nil, []byte("NULL")

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"time"
 
 	"oncehouse/infra/local/demo"
 	"oncehouse/infra/local/engine"
+	"oncehouse/infra/local/mapping"
 	"oncehouse/infra/local/stack"
 	"oncehouse/shared/delivery"
 )
@@ -86,6 +87,9 @@ type upCommand struct {
 	Guarantee delivery.Guarantee `help:"The guarantee of --topic: exactly-once, at-least-once or at-most-once." default:"exactly-once" enum:"exactly-once,at-least-once,at-most-once"`
 }
 
+// repeatAfter is how often a failure that stays is told.
+const repeatAfter = 30 * time.Second
+
 // Run runs the stack until ctx is over.
 func (c *upCommand) Run(ctx context.Context) error {
 	root, err := root()
@@ -112,7 +116,8 @@ func (c *upCommand) Run(ctx context.Context) error {
 	}
 	defer s.Stop()
 	for _, p := range pipelines {
-		if _, err := s.StartPipeline(ctx, p, nil); err != nil {
+		w := &watch{out: os.Stdout, name: p.FunctionName(), every: repeatAfter}
+		if _, err := s.StartPipeline(ctx, p, func(cfg *mapping.Config) { cfg.OnDelivery = w.delivered }); err != nil {
 			return err
 		}
 	}
@@ -122,12 +127,7 @@ func (c *upCommand) Run(ctx context.Context) error {
 
 // explain prints what to do with the stack.
 func (c *upCommand) explain(s *stack.Stack, pipelines []stack.Pipeline) {
-	topic, table := "clicks", "clicks"
-	if len(pipelines) > 0 {
-		topic, table = pipelines[0].Topic, pipelines[0].TableName()
-	} else {
-		fmt.Println("\nno pipeline: start with --topic clicks, or --pipelines infra/local/pipelines.example.yaml")
-	}
+	clickhouse, letters := s.Engine.URL(), s.LetterQueueURL()
 	fmt.Printf(`
 Kafka          %s
 ClickHouse     %s
@@ -135,12 +135,26 @@ DynamoDB       %s (AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGIO
 dead letters   %s
 functions      %s
 
-  create a table   curl -sS '%s/' --data-binary @events/clicks.sql
-  produce          kcat -P -b %s -t %s
-  query            curl -sS '%s/' --data-binary "SELECT count() FROM %s"
-  invoke           curl -sS '%s/2015-03-31/functions/%s/invocations' --data-binary @events/msk.json
-
-Ctrl-C stops everything; the data stay in %s.
-`, s.Bootstrap(), s.Engine.URL(), s.DynamoDB.Endpoint(), s.LetterQueueURL(), s.LambdaURL(),
-		s.Engine.URL(), s.Bootstrap(), topic, s.Engine.URL(), table, s.LambdaURL(), topic, filepath.Clean(c.Dir))
+`, s.Bootstrap(), clickhouse, s.DynamoDB.Endpoint(), letters, s.LambdaURL())
+	if len(pipelines) == 0 {
+		fmt.Printf(`No pipeline runs. Stop this and start one with
+  make local ARGS="--topic clicks"
+  make local ARGS="--pipelines infra/local/pipelines.example.yaml"
+`)
+	} else {
+		topic, table, function := pipelines[0].Topic, pipelines[0].TableName(), pipelines[0].FunctionName()
+		ddl := "curl -sS '" + clickhouse + "/' --data-binary @"
+		if table == "clicks" {
+			ddl += "events/clicks.sql"
+		} else {
+			ddl = "sed 's/^CREATE TABLE clicks/CREATE TABLE " + table + "/' events/clicks.sql | " + ddl + "-"
+		}
+		fmt.Printf(`  create a table   %s
+  produce          kcat -P -b %s -t %s -l events/clicks.jsonl
+  query            curl -sS '%s/' --data-binary "SELECT * FROM %s LIMIT 10 FORMAT PrettyCompact"
+  dead letters     curl -sS '%s' -H 'X-Amz-Target: AmazonSQS.ReceiveMessage' -d '{"QueueUrl":"%[6]s","MaxNumberOfMessages":10}'
+  ledger           curl -sS '%s/2015-03-31/functions/%s/invocations' -d '{"oncehouse":{"action":"inspect","partition":0}}'
+`, ddl, s.Bootstrap(), topic, clickhouse, table, letters, s.LambdaURL(), function)
+	}
+	fmt.Printf("\nCtrl-C stops everything; the data stay in %s.\n", shown(c.Dir))
 }

@@ -190,6 +190,12 @@ func (s *Stack) environment(p Pipeline) map[string]string {
 	return env
 }
 
+// FunctionName is the name after defaults: the function's too.
+func (p Pipeline) FunctionName() string {
+	p.setDefaults()
+	return p.Name
+}
+
 // TableName is the table after defaults.
 func (p Pipeline) TableName() string {
 	p.setDefaults()
