@@ -35,7 +35,9 @@ func (c *setupCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !installed { // npm ci removes everything first, under whoever uses it
+	if !installed {
+		fmt.Println("npm packages: installing those of package-lock.json (about 170 MB to download, once)")
+		// npm ci removes everything first, under whoever uses it
 		if err := npm(ctx, root, "ci"); err != nil {
 			return err
 		}
