@@ -60,8 +60,9 @@ test: $(SETUP) ## Run the tests that need Go, Node.js and make only (RACE=1: wit
 	go test $(if $(RACE),-race) ./...
 
 .PHONY: test-integration
-test-integration: $(SETUP) ## Run the tests that need Apache Kafka too (Java 17, and Maven once)
+test-integration: $(SETUP) ## Run the tests that need Apache Kafka too (Java 17, and Maven once), and strace
 	go test -tags integration $(if $(RACE),-race) $(INTEGRATION)
+	go test -tags strace -run '^TestTokenHole$$' ./functions/sink/e2e
 
 .PHONY: lint
 lint: $(LINT) ## Run the linters
@@ -84,3 +85,13 @@ bench: $(SETUP) ## Measure the sink against other ways (writes bench.json)
 .PHONY: clean
 clean: ## Remove what was built and the data of the local stack (not the downloads)
 	rm -rf .build .cache/local .cache/demo .cache/invoke bench.json
+
+.PHONY: synth
+synth: $(SETUP) build ## Synthesise the CloudFormation templates of every example (cdk.out/<example>)
+	for example in infra/aws/examples/*.yaml; do \
+		npx cdk synth --quiet --context config=$$example --output cdk.out/$$(basename $$example .yaml); \
+	done
+
+.PHONY: test-aws
+test-aws: ## Run the tests of the CDK app (its first build takes minutes)
+	cd infra/aws && go test ./...

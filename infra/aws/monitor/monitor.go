@@ -23,8 +23,8 @@ import (
 	"oncehouse/shared/metrics"
 )
 
-// period is that of all alarms, in minutes: shorter than the time in which a
-// person could react, longer than a batch.
+// period is that of all metrics, in minutes: shorter than the time in which a
+// person could react, longer than an invocation mostly is.
 const period = 5
 
 // Alert says who is told, and where the runbook is.
@@ -33,8 +33,8 @@ type Alert struct {
 	Runbook string
 }
 
-// alarm is one alarm: it rings when at least periods of the last periods periods
-// of five minutes have a value of at least threshold.
+// alarm is one alarm: it rings when the value is at least threshold in so many
+// periods in a row.
 type alarm struct {
 	heading   string // in docs/runbook.md, and the end of the alarm's name
 	says      string

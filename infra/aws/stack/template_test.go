@@ -1,0 +1,201 @@
+package stack_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/jsii-runtime-go"
+
+	"oncehouse/infra/aws/config"
+	"oncehouse/infra/aws/stack"
+)
+
+// installation is one example with the templates that it makes, by stack name.
+type installation struct {
+	config    *config.Config
+	templates map[string]template
+}
+
+type template struct {
+	Resources map[string]resource
+	Outputs   map[string]any
+}
+
+type resource struct {
+	Type                string
+	Properties          map[string]any
+	DeletionPolicy      string
+	UpdateReplacePolicy string
+}
+
+// examples are synthesised once: jsii takes one call at a time, and each takes
+// seconds. Nothing here is run in parallel.
+var examples map[string]installation
+
+func TestMain(m *testing.M) {
+	var err error
+	if examples, err = synthesise(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	jsii.Close()
+	os.Exit(code)
+}
+
+func synthesise() (map[string]installation, error) {
+	dir, err := os.MkdirTemp("", "oncehouse-aws")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	// A stand-in for the function, so that its hash is none of ours.
+	asset := filepath.Join(dir, "sink")
+	if err := os.Mkdir(asset, 0o750); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(asset, "bootstrap"), []byte("stand-in"), 0o600); err != nil {
+		return nil, err
+	}
+	settings, err := cdkContext()
+	if err != nil {
+		return nil, err
+	}
+	paths, err := filepath.Glob("../examples/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	made := map[string]installation{}
+	for _, path := range paths {
+		c, err := config.Read(path)
+		if err != nil {
+			return nil, err
+		}
+		app := awscdk.NewApp(&awscdk.AppProps{Context: &settings, Outdir: jsii.String(filepath.Join(dir, c.Environment.Name))})
+		stack.Add(app, c, func(string) string { return asset })
+		templates, err := read(*app.Synth(nil).Directory())
+		if err != nil {
+			return nil, err
+		}
+		made[strings.TrimSuffix(filepath.Base(path), ".yaml")] = installation{c, templates}
+	}
+	return made, nil
+}
+
+// cdkContext is what cdk.json gives to the app.
+func cdkContext() (map[string]any, error) {
+	text, err := os.ReadFile("../../../cdk.json")
+	if err != nil {
+		return nil, err
+	}
+	var file struct{ Context map[string]any }
+	return file.Context, json.Unmarshal(text, &file)
+}
+
+func read(dir string) (map[string]template, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.template.json"))
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]template{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		var t template
+		if err := json.Unmarshal(text, &t); err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		all[strings.TrimSuffix(filepath.Base(path), ".template.json")] = t
+	}
+	return all, nil
+}
+
+// eachPipeline runs a test for every pipeline of every example.
+func eachPipeline(t *testing.T, test func(t *testing.T, in installation, p config.Pipeline, made template)) {
+	for name, in := range examples {
+		for _, p := range in.config.Pipelines {
+			t.Run(name+"/"+p.Name, func(t *testing.T) {
+				test(t, in, p, in.templates[in.config.FunctionName(p)])
+			})
+		}
+	}
+}
+
+// only is the one resource of a type.
+func (t template) only(tb testing.TB, kind string) map[string]any {
+	tb.Helper()
+	all := t.all(kind)
+	if len(all) != 1 {
+		tb.Fatalf("%d resources of type %s", len(all), kind)
+	}
+	return all[0]
+}
+
+func (t template) all(kind string) []map[string]any {
+	var found []map[string]any
+	for _, r := range t.Resources {
+		if r.Type == kind {
+			found = append(found, t.resolve(r.Properties).(map[string]any))
+		}
+	}
+	return found
+}
+
+// resolve replaces the intrinsic functions of a template by what CloudFormation
+// would make of them, as far as tests look at it.
+func (t template) resolve(v any) any {
+	switch v := v.(type) {
+	case []any:
+		all := make([]any, len(v))
+		for i := range v {
+			all[i] = t.resolve(v[i])
+		}
+		return all
+	case map[string]any:
+		if len(v) == 1 {
+			if id, ok := v["Ref"].(string); ok {
+				return t.ref(id)
+			}
+			if get, ok := v["Fn::GetAtt"].([]any); ok {
+				return t.attribute(get[0].(string), get[1].(string))
+			}
+			if join, ok := v["Fn::Join"].([]any); ok {
+				var b strings.Builder
+				for _, part := range t.resolve(join[1]).([]any) {
+					b.WriteString(part.(string))
+				}
+				return b.String()
+			}
+		}
+		all := make(map[string]any, len(v))
+		for key := range v {
+			all[key] = t.resolve(v[key])
+		}
+		return all
+	}
+	return v
+}
+
+func (t template) ref(id string) string {
+	switch r := t.Resources[id]; r.Type {
+	case "AWS::SQS::Queue":
+		return "https://sqs.eu-west-1.amazonaws.com/111122223333/" + r.Properties["QueueName"].(string)
+	case "AWS::Logs::LogGroup":
+		return r.Properties["LogGroupName"].(string)
+	}
+	return "<" + id + ">"
+}
+
+func (t template) attribute(id, name string) string {
+	if r := t.Resources[id]; r.Type == "AWS::SQS::Queue" && name == "QueueName" {
+		return r.Properties["QueueName"].(string)
+	}
+	return "<" + t.Resources[id].Type + " " + name + ">"
+}
