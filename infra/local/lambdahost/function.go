@@ -1,6 +1,7 @@
 package lambdahost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,11 +82,11 @@ func New(cfg Config) (*Function, error) {
 }
 
 func (c *Config) setDefaults() {
-	c.MemoryMB = orDefault(c.MemoryMB, 128)
-	c.Timeout = orDefault(c.Timeout, 3*time.Second)
-	c.InitTimeout = orDefault(c.InitTimeout, 10*time.Second)
-	c.Concurrency = orDefault(c.Concurrency, 1)
-	c.Region = orDefault(c.Region, "us-east-1")
+	c.MemoryMB = cmp.Or(c.MemoryMB, 128)
+	c.Timeout = cmp.Or(c.Timeout, 3*time.Second)
+	c.InitTimeout = cmp.Or(c.InitTimeout, 10*time.Second)
+	c.Concurrency = cmp.Or(c.Concurrency, 1)
+	c.Region = cmp.Or(c.Region, "us-east-1")
 	if c.Log == nil {
 		c.Log = io.Discard
 	}
@@ -110,14 +111,6 @@ func (c *Config) validate() error {
 		return fmt.Errorf("configure function %q: %w", c.Name, errors.Join(problems...))
 	}
 	return nil
-}
-
-func orDefault[T comparable](v, byDefault T) T {
-	var zero T
-	if v == zero {
-		return byDefault
-	}
-	return v
 }
 
 func (c *Config) arn() string {

@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,11 +138,11 @@ type Delivery struct {
 }
 
 func (c *Config) setDefaults() {
-	c.BatchSize = orDefault(c.BatchSize, 100)
-	c.PayloadLimit = orDefault(c.PayloadLimit, MaxPayloadBytes)
-	c.Pollers = orDefault(c.Pollers, 1)
-	c.Backoff = orDefault(c.Backoff, 100*time.Millisecond)
-	c.MaxBackoff = orDefault(c.MaxBackoff, 10*time.Second)
+	c.BatchSize = cmp.Or(c.BatchSize, 100)
+	c.PayloadLimit = cmp.Or(c.PayloadLimit, MaxPayloadBytes)
+	c.Pollers = cmp.Or(c.Pollers, 1)
+	c.Backoff = cmp.Or(c.Backoff, 100*time.Millisecond)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, 10*time.Second)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -182,12 +183,4 @@ func (c *Config) retries() int {
 		return RetriesWithDestination
 	}
 	return n
-}
-
-func orDefault[T comparable](v, byDefault T) T {
-	var zero T
-	if v == zero {
-		return byDefault
-	}
-	return v
 }

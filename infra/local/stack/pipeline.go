@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,21 +54,13 @@ const cluster = "local"
 const functionMemoryMB = 512
 
 func (p *Pipeline) setDefaults() {
-	p.Name = orDefault(p.Name, p.Topic)
-	p.Table = orDefault(p.Table, p.Topic)
-	p.Partitions = orDefault(p.Partitions, 6)
-	p.Guarantee = orDefault(p.Guarantee, delivery.ExactlyOnce)
-	p.BatchSize = orDefault(p.BatchSize, mapping.MaxBatchSize)
-	p.Concurrency = orDefault(p.Concurrency, 2)
-	p.Timeout = orDefault(p.Timeout, time.Minute)
-}
-
-func orDefault[T comparable](v, byDefault T) T {
-	var zero T
-	if v == zero {
-		return byDefault
-	}
-	return v
+	p.Name = cmp.Or(p.Name, p.Topic)
+	p.Table = cmp.Or(p.Table, p.Topic)
+	p.Partitions = cmp.Or(p.Partitions, 6)
+	p.Guarantee = cmp.Or(p.Guarantee, delivery.ExactlyOnce)
+	p.BatchSize = cmp.Or(p.BatchSize, mapping.MaxBatchSize)
+	p.Concurrency = cmp.Or(p.Concurrency, 2)
+	p.Timeout = cmp.Or(p.Timeout, time.Minute)
 }
 
 // ReadPipelines reads a YAML file: {pipelines: [...]} with the fields above.
