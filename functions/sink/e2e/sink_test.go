@@ -281,7 +281,7 @@ func (s *stack) testOperator(t *testing.T) {
 		return err == nil && result.FunctionError == "" && strings.Contains(string(result.Payload), `"next":16`)
 	}, 20*time.Second, 200*time.Millisecond)
 	p.deliver(event(batch(2, 16, 20)))
-	require.Equal(t, append(through(0, 9), through(15, 20)...), p.offsets("clicks-2"))
+	require.Equal(t, append(through(0, 9), through(15, 20)...), p.offsets())
 }
 
 // moment is a step at which the function is killed.
@@ -347,7 +347,7 @@ func (s *stack) testKills(t *testing.T) {
 				for _, again := range [][2]int64{{10, 14}, {12, 24}, {8, 26}} { // cut anew
 					p.deliver(event(batch(2, again[0], again[1], 13)))
 				}
-				require.Equal(t, through(0, 26, 13), p.offsets("clicks-2"))
+				require.Equal(t, through(0, 26, 13), p.offsets())
 				require.Equal(t, map[string][]int64{"clicks-2": {13}}, p.dead())
 			})
 		}

@@ -58,12 +58,17 @@ type stack struct {
 // start builds the binary and starts the servers; they end with the test.
 func start(t testing.TB) *stack {
 	t.Helper()
+	return startWith(t, dynamodb.Options{Table: ledgerTable})
+}
+
+func startWith(t testing.TB, ledger dynamodb.Options) *stack {
+	t.Helper()
 	s := &stack{bootstrap: build(t)}
 	s.engine = enginetest.RunWith(t, engine.Options{User: user, Password: password})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var err error
-	s.ledger, err = dynamodb.Start(ctx, dynamodb.Options{Table: ledgerTable})
+	s.ledger, err = dynamodb.Start(ctx, ledger)
 	require.NoError(t, err)
 	t.Cleanup(s.ledger.Stop)
 	ddl, err := os.ReadFile("../../../events/clicks.sql")
@@ -109,6 +114,8 @@ type options struct {
 	settings []string
 	env      map[string]string
 	memoryMB int
+	// concurrency is how many processes there may be; 2 by default.
+	concurrency int
 }
 
 func (s *stack) pipeline(t testing.TB, name string, o options) *pipeline {
@@ -142,6 +149,7 @@ func (s *stack) pipeline(t testing.TB, name string, o options) *pipeline {
 	letterURL, err := p.letters.Create(name)
 	require.NoError(t, err)
 
+	o.concurrency = max(o.concurrency, 2)
 	topic := o.topic
 	if topic == "" {
 		topic = "clicks"
@@ -164,7 +172,7 @@ func (s *stack) pipeline(t testing.TB, name string, o options) *pipeline {
 	}
 	maps.Copy(env, o.env)
 	p.Function, err = lambdahost.New(lambdahost.Config{
-		Name: name, Bootstrap: s.bootstrap, MemoryMB: o.memoryMB, Timeout: 30 * time.Second, Concurrency: 2, Env: env, Log: p.log,
+		Name: name, Bootstrap: s.bootstrap, MemoryMB: o.memoryMB, Timeout: 30 * time.Second, Concurrency: o.concurrency, Env: env, Log: p.log,
 		OnInvoke: func(d lambdahost.Delivery) { p.busy.Store(int64(d.Pid)) },
 	})
 	require.NoError(t, err)
@@ -197,34 +205,45 @@ func (p *pipeline) fail(payload []byte) lambdahost.Result {
 	return result
 }
 
-// startKafka starts a broker that holds the records of a batch, offset by offset.
-func (s *stack) startKafka(t testing.TB, b kafka.Batch) []string {
+// startKafka starts a broker that holds the records of batches of one topic,
+// partition by partition, offset by offset.
+func (s *stack) startKafka(t testing.TB, batches ...kafka.Batch) []string {
 	t.Helper()
 	server, err := broker.Embedded(broker.EmbeddedConfig{})
 	require.NoError(t, err)
 	t.Cleanup(server.Close)
-	require.NoError(t, broker.CreateTopics(t.Context(), server, broker.Topic{Name: b.Topic, Partitions: b.Partition + 1}))
+	require.NoError(t, broker.CreateTopics(t.Context(), server, broker.Topic{Name: batches[0].Topic, Partitions: 1 + slices.MaxFunc(batches, func(a, b kafka.Batch) int { return int(a.Partition - b.Partition) }).Partition}))
 	client, err := kgo.NewClient(kgo.SeedBrokers(server.Addrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
 	defer client.Close()
+	for _, b := range batches {
+		produce(t, client, b)
+	}
+	return server.Addrs()
+}
+
+func produce(t testing.TB, client *kgo.Client, b kafka.Batch) {
+	t.Helper()
+	var all []*kgo.Record
 	for i := range b.Records {
 		r := &b.Records[i]
 		out := &kgo.Record{Topic: b.Topic, Partition: b.Partition, Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(r.Timestamp)}
 		for _, h := range r.Headers {
 			out.Headers = append(out.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
 		}
-		produced, err := client.ProduceSync(t.Context(), out).First()
-		require.NoError(t, err)
-		require.Equal(t, r.Offset, produced.Offset)
+		all = append(all, out)
 	}
-	return server.Addrs()
+	for i, produced := range client.ProduceSync(t.Context(), all...) {
+		require.NoError(t, produced.Err)
+		require.Equal(t, b.Records[i].Offset, produced.Record.Offset)
+	}
 }
 
-// offsets are the offsets in the table, sorted, with repeats.
-func (p *pipeline) offsets(lane string) []int64 {
+// offsets are the offsets of clicks-2 in the table, sorted, with repeats.
+func (p *pipeline) offsets() []int64 {
 	p.t.Helper()
 	var all []int64
-	err := p.conn.QueryRow(p.t.Context(), "SELECT arraySort(groupArray(_offset)) FROM clicks WHERE concat(_topic, '-', toString(_partition)) = ?", lane).Scan(&all)
+	err := p.conn.QueryRow(p.t.Context(), "SELECT arraySort(groupArray(_offset)) FROM clicks WHERE _topic = 'clicks' AND _partition = 2").Scan(&all)
 	require.NoError(p.t, err)
 	return all
 }

@@ -63,12 +63,12 @@ func (s *stack) testZombies(t *testing.T) {
 				pid := <-frozen
 				p.deliver(event(batch(2, from, last+5)))
 				p.deliver(event(batch(2, last+6, last+15)))
-				require.Equal(t, through(0, last+15), p.offsets("clicks-2"))
+				require.Equal(t, through(0, last+15), p.offsets())
 				close(release)
 				require.NoError(t, syscall.Kill(-pid, syscall.SIGCONT))
 				<-zombie // whatever it says
 				p.deliver(event(batch(2, from, last+20)))
-				require.Equal(t, through(0, last+20), p.offsets("clicks-2"))
+				require.Equal(t, through(0, last+20), p.offsets())
 			})
 		}
 	}

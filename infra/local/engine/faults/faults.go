@@ -312,6 +312,13 @@ func (p *Proxy) Pending() []Fault {
 	return out
 }
 
+// Disarm takes back the faults that no request has met yet.
+func (p *Proxy) Disarm() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armed = nil
+}
+
 // Queries are the texts of the requests so far, as [Match] sees them.
 func (p *Proxy) Queries() []string {
 	p.mu.Lock()
