@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ type identity struct {
 
 // newHandler returns a handler that opens its connections with open.
 func newHandler(open func() (*chdb.Conn, error), id identity, user, password string) *Handler {
-	return &Handler{open: open, identity: id, user: first(user, "default"), password: password,
+	return &Handler{open: open, identity: id, user: cmp.Or(user, "default"), password: password,
 		running: map[string]bool{}, sessions: sessions{byID: map[string]*session{}, open: open}}
 }
 
@@ -280,7 +281,7 @@ func (h *Handler) execute(conn *chdb.Conn, req *request) (answer, error) {
 	if err := check(conn, req, sql, st); err != nil {
 		return answer{}, err
 	}
-	ans := answer{format: first(st.format, req.format)}
+	ans := answer{format: cmp.Or(st.format, req.format)}
 	if st.insert {
 		ans.format = req.format
 		ans.result, err = conn.Insert(sql[:st.head], st.format, req.params, req.patient(io.MultiReader(strings.NewReader(string(sql[st.data:])), rest)))
@@ -395,7 +396,7 @@ func readForm(conn *chdb.Conn, req *request) error {
 		if _, err := conn.Query([]byte(create), "Null", nil); err != nil {
 			return err
 		}
-		if _, err := conn.Insert([]byte("INSERT INTO "+quoteName(name)), first(req.external[name+"_format"], "TabSeparated"), nil, part); err != nil {
+		if _, err := conn.Insert([]byte("INSERT INTO "+quoteName(name)), cmp.Or(req.external[name+"_format"], "TabSeparated"), nil, part); err != nil {
 			return bodyException(err)
 		}
 	}

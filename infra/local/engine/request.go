@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -53,9 +54,9 @@ func parseRequest(r *http.Request) (*request, error) {
 	}
 	req := &request{
 		began: time.Now(),
-		query: values.Get("query"), database: first(values.Get("database"), r.Header.Get("X-ClickHouse-Database")),
-		format:  first(values.Get("default_format"), r.Header.Get("X-ClickHouse-Format"), "TabSeparated"),
-		queryID: first(values.Get("query_id"), r.Header.Get("X-ClickHouse-Query-Id")),
+		query: values.Get("query"), database: cmp.Or(values.Get("database"), r.Header.Get("X-ClickHouse-Database")),
+		format:  cmp.Or(values.Get("default_format"), r.Header.Get("X-ClickHouse-Format"), "TabSeparated"),
+		queryID: cmp.Or(values.Get("query_id"), r.Header.Get("X-ClickHouse-Query-Id")),
 		params:  map[string]string{}, settings: map[string]string{}, external: map[string]string{}, options: url.Values{},
 		readonly: r.Method == http.MethodGet || r.Method == http.MethodHead,
 	}
@@ -145,7 +146,7 @@ func (req *request) credentials(r *http.Request) {
 			req.user, req.password = req.options.Get("user"), req.options.Get("password")
 		}
 	}
-	req.user = first(req.user, "default")
+	req.user = cmp.Or(req.user, "default")
 }
 
 // sqlSettings renders the request's settings as the list of a SET, "" for none.
@@ -171,15 +172,6 @@ func quoteString(s string) string {
 
 func quoteName(s string) string {
 	return "`" + strings.NewReplacer("\\", "\\\\", "`", "\\`").Replace(s) + "`"
-}
-
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // exceptionTag is the X-ClickHouse-Exception-Tag of an answer: what marks a

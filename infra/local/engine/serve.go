@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,7 +72,7 @@ func Serve(ctx context.Context, opts Options) error {
 	}
 	defer root.Close()
 	defer handler.sessions.close()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", first(opts.Addr, "127.0.0.1:0"))
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(opts.Addr, "127.0.0.1:0"))
 	if err != nil {
 		return fmt.Errorf("listen for ClickHouse queries: %w", err)
 	}
