@@ -54,7 +54,7 @@ func (c *demoCommand) Run(ctx context.Context) error {
 	}
 	defer s.Stop()
 	fmt.Println()
-	proofs, err := demo.Run(ctx, s, demo.Options{Root: root, Records: c.Records, Seed: c.Seed, Out: os.Stdout, Terminal: isTerminal(os.Stdout)})
+	proofs, err := demo.Run(ctx, s, demo.Options{Root: root, Dir: shown(c.Dir), Records: c.Records, Seed: c.Seed, Out: os.Stdout, Terminal: isTerminal(os.Stdout)})
 	if err != nil {
 		return err
 	}

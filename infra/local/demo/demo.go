@@ -42,6 +42,8 @@ import (
 type Options struct {
 	// Root is the repository, for the table's DDL.
 	Root string
+	// Dir is the stack's directory, as it is shown.
+	Dir string
 	// Records in all: 8 in 10 exactly once, the rest half and half.
 	Records int64
 	// Seed of the stream and of the faults.
@@ -87,7 +89,7 @@ func Run(ctx context.Context, s *stack.Stack, options Options) ([]Proof, error) 
 		proofs = append(proofs, proof)
 	}
 	printTable(options.Out, proofs)
-	return proofs, showQuery(ctx, options.Out, s.Engine.URL())
+	return proofs, showQuery(ctx, options.Out, s.Engine.URL(), options.Dir)
 }
 
 func newRun(s *stack.Stack, options Options, guarantee delivery.Guarantee, records int64) *run {

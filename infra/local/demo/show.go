@@ -21,7 +21,7 @@ func (r *run) say(format string, args ...any) {
 	_, _ = fmt.Fprintln(r.Out, line)
 }
 
-const barWidth = 24
+const barWidth = 10
 
 // showProgress prints once a second what was produced, stored and broken, until
 // the returned function is called.
@@ -39,21 +39,30 @@ func (r *run) showProgress(ctx context.Context) (stop func()) {
 			case <-tick.C:
 			}
 			stored = r.countStored(ctx, stored)
-			produced := r.producer.done.Load()
-			line := fmt.Sprintf("%-13s %5.1f s  produced %9d  stored %9d  kills %2d  re-cuts %2d",
-				r.guarantee, time.Since(r.begun).Seconds(), produced, stored, r.chaos.kills.Load(), r.chaos.recuts.Load())
-			if r.Terminal {
-				full := int(min(barWidth, barWidth*stored/max(1, r.records)))
-				_, _ = fmt.Fprintf(r.Out, "\r\033[K%s [%s%s]", line, strings.Repeat("#", full), strings.Repeat(".", barWidth-full))
-			} else {
-				_, _ = fmt.Fprintln(r.Out, line)
-			}
+			r.print(time.Since(r.begun), r.producer.done.Load(), stored)
 		}
 	})
 	return func() {
 		cancel()
 		printing.Wait()
+		if r.Terminal { // what is printed next has a line of its own
+			_, _ = fmt.Fprint(r.Out, "\r\033[K")
+		}
 	}
+}
+
+// print prints the progress: on a terminal over the last one, on less than 80
+// columns, so that no line is broken.
+func (r *run) print(took time.Duration, produced, stored int64) {
+	kills, recuts := r.chaos.kills.Load(), r.chaos.recuts.Load()
+	if !r.Terminal {
+		_, _ = fmt.Fprintf(r.Out, "%-13s %5.1f s  produced %9d  stored %9d  kills %2d  re-cuts %2d\n",
+			r.guarantee, took.Seconds(), produced, stored, kills, recuts)
+		return
+	}
+	full := int(min(barWidth, barWidth*stored/max(1, r.records)))
+	_, _ = fmt.Fprintf(r.Out, "\r\033[K%-13s %5.1f s [%s%s] %d/%d stored, %d kills, %d re-cuts", r.guarantee, took.Seconds(),
+		strings.Repeat("#", full), strings.Repeat(".", barWidth-full), stored, r.records, kills, recuts)
 }
 
 // countStored is how many rows there are; last where the engine does not
@@ -89,11 +98,11 @@ func printTable(out io.Writer, proofs []Proof) {
 }
 
 // showQuery prints how to ask the engine, and what it answers.
-func showQuery(ctx context.Context, out io.Writer, url string) error {
+func showQuery(ctx context.Context, out io.Writer, url, dir string) error {
 	query := "SELECT _partition, count() AS records, uniqExact(_offset) AS offsets, max(ts) AS latest, sum(price) AS revenue " +
 		"FROM clicks_exactly_once GROUP BY _partition ORDER BY _partition LIMIT 4 FORMAT PrettyCompactMonoBlock"
-	_, _ = fmt.Fprintf(out, "\nThe engine speaks ClickHouse's HTTP interface (make local keeps one running):\n"+
-		"$ curl -sS '%s/' --data-binary \"%s\"\n", url, query)
+	_, _ = fmt.Fprintf(out, "\nThe engine speaks ClickHouse's HTTP interface (make local ARGS=\"--dir %s\" serves these tables again):\n"+
+		"$ curl -sS '%s/' --data-binary \"%s\"\n", dir, url, query)
 	body, err := post(ctx, url, query) // what curl does, where there is no curl
 	if err != nil {
 		return err
