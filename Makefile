@@ -5,7 +5,7 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules
 
 LINT_VERSION := v2.15.0
-LINT := .build/bin/golangci-lint-$(LINT_VERSION)
+LINT := $(CURDIR)/.build/bin/golangci-lint-$(LINT_VERSION)
 LOCAL := .build/oncehouse-local
 # In node_modules, so that it goes with it.
 SETUP := node_modules/.oncehouse-setup
@@ -67,6 +67,7 @@ test-integration: $(SETUP) ## Run the tests that need Apache Kafka too (Java 17,
 .PHONY: lint
 lint: $(LINT) ## Run the linters
 	$(LINT) run ./...
+	cd infra/aws && $(LINT) run --config ../../.golangci.yml ./...
 
 $(LINT):
 	GOBIN=$(CURDIR)/.build/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
