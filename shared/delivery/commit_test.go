@@ -94,7 +94,7 @@ func TestAtMostOnceWritesNothingOffThatItCannotSend(t *testing.T) {
 			w.rules.Guarantee, w.rules.ChunkLimit.Rows = AtMostOnce, 5
 			v := w.start(offsets.Between(0, 9), "A", nil)
 			for v.step.Op != OpDone {
-				a := w.perform(v.step, fine)
+				a := w.perform(v, fine)
 				if v.step.Op == slow {
 					w.advance(55 * time.Second)
 				}

@@ -83,7 +83,7 @@ func TestSendWindowEndsByTheWallClock(t *testing.T) {
 		w.step(v, fine)
 	}
 	end := v.step.Send.NotAfter
-	require.True(t, end == end.Round(0), "%s has a monotonic reading", end) //nolint:staticcheck // == sees it, Equal does not
+	require.Equal(t, end.Round(0), end, "no monotonic reading")
 }
 
 // TestBatchMustAscend: a batch that is not strictly ascending is refused whole.

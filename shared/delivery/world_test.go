@@ -35,6 +35,7 @@ type world struct {
 	late    []flight             // sent, answered in doubt, not landed yet
 	letters map[int64]string
 
+	epoch     int              // grows when what was delivered counts no longer
 	emptied   int64            // the generation in which the table was emptied on purpose
 	topic     int              // epoch of the topic
 	gone      offsets.Set      // no longer in Kafka
@@ -71,7 +72,7 @@ func (w *world) lane() Lane {
 
 // record is what Kafka holds at an offset in the topic's present epoch.
 func (w *world) record(o int64) kafka.Record {
-	r := kafka.Record{Offset: o, Timestamp: o, Key: []byte("k"), Value: fmt.Appendf(nil, "%d.%d", w.topic, o)}
+	r := kafka.Record{Offset: o, Timestamp: o + int64(w.topic-1)*1000, Key: []byte("k"), Value: fmt.Appendf(nil, "%d.%d", w.topic, o)}
 	if w.nulls.Contains(o) {
 		r.Value = nil
 	}
@@ -99,14 +100,24 @@ type invocation struct {
 	batch offsets.Set
 	ends  time.Time
 	count map[Op]int
+	topic int // of the batch's records
+	epoch int
+	skew  time.Duration // of its clock, at most the margin
 }
 
+// clock is what the invocation takes for now.
+func (w *world) clock(v *invocation) time.Time { return w.now.Add(v.skew) }
+
 func (w *world) start(batch offsets.Set, name string, cached *Entry) *invocation {
-	v := &invocation{batch: batch, ends: w.now.Add(w.timeout), count: map[Op]int{}}
+	return w.startSkewed(batch, name, cached, 0)
+}
+
+func (w *world) startSkewed(batch offsets.Set, name string, cached *Entry, skew time.Duration) *invocation {
+	v := &invocation{batch: batch, ends: w.now.Add(w.timeout), count: map[Op]int{}, topic: w.topic, epoch: w.epoch, skew: skew}
 	v.m, v.step = Start(w.rules, Invocation{
 		Lane: w.lane(), Batch: w.records(batch), Traits: w.traits, Route: w.route, Writer: name, Cached: cached,
 		LastSend: v.ends.Add(-w.rules.InsertTimeout - w.rules.ClockMargin),
-	}, w.now)
+	}, w.clock(v))
 	return v
 }
 
@@ -130,10 +141,10 @@ const (
 // step performs the step an invocation waits for.
 func (w *world) step(v *invocation, how string) {
 	v.count[v.step.Op]++
-	a := w.perform(v.step, how)
-	a.Now = w.now
+	a := w.perform(v, how)
+	a.Now = w.clock(v)
 	v.step = v.m.Next(a)
-	if v.step.Op == OpDone && v.step.Outcome.Err == nil {
+	if v.step.Op == OpDone && v.step.Outcome.Err == nil && v.epoch == w.epoch {
 		for o := range v.batch.All() {
 			w.delivered[o] = true
 		}
@@ -143,8 +154,9 @@ func (w *world) step(v *invocation, how string) {
 var errLost = &Error{Kind: InDoubt, Reason: ReasonTarget, Message: "no answer"}
 var errRefused = &Error{Kind: Retryable, Reason: ReasonTarget, Message: "refused"}
 
-func (w *world) perform(s Step, how string) Answer {
+func (w *world) perform(v *invocation, how string) Answer {
 	var a Answer
+	s := v.step
 	switch how {
 	case refused:
 		return Answer{Err: errRefused}
@@ -163,12 +175,15 @@ func (w *world) perform(s Step, how string) Answer {
 		w.entry = s.Entry
 		w.noteSettled(w.history[len(w.history)-1], w.entry)
 	case OpWait:
-		if s.Until.After(w.now) {
-			w.advance(s.Until.Sub(w.now))
+		if now := w.clock(v); s.Until.After(now) {
+			w.advance(s.Until.Sub(now))
 		}
 	case OpEncode:
 		a.Chunk = w.encode(s.Records, s.Limit)
 	case OpInsert:
+		if w.clock(v).After(s.Send.NotAfter) {
+			return Answer{Err: errRefused}
+		}
 		a.Err = w.insert(s.Send, how)
 	case OpProbe:
 		for o := range s.Offsets.All() {
@@ -181,8 +196,13 @@ func (w *world) perform(s Step, how string) Answer {
 	case OpTopicID:
 		a.TopicID = "topic-" + strconv.Itoa(w.topic)
 	case OpLetters:
-		for _, l := range s.Letters {
-			w.letters[l.Record.Offset] = l.Code
+		for i, l := range s.Letters {
+			if how == half && i > 0 {
+				return Answer{Err: errLost}
+			}
+			if v.topic == w.topic {
+				w.letters[l.Record.Offset] = l.Code
+			}
 		}
 	}
 	if how == lost {
@@ -210,6 +230,7 @@ func (w *world) store(in Insert, o int64) {
 // recreate deletes the topic and makes it again. Its rows stay in the table.
 func (w *world) recreate() {
 	w.topic++
+	w.epoch++
 	for o, n := range w.rows {
 		w.old[o] += n
 	}
@@ -246,9 +267,6 @@ func (w *world) encode(records []kafka.Record, limit Limit) *Chunk {
 }
 
 func (w *world) insert(in Insert, how string) error {
-	if w.now.After(in.NotAfter) {
-		return errRefused
-	}
 	of := in.Chunk.Payload.(payload).of
 	if old, ok := w.sent[in.Token]; in.Token != "" && ok && old != of.String() {
 		panic(fmt.Sprintf("I5: token %s sent for %s and for %s", in.Token, old, of))
