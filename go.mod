@@ -55,3 +55,6 @@ require (
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 )
+
+// npm packages bring templates with .go files that are no Go.
+ignore ./node_modules
