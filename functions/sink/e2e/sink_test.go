@@ -259,7 +259,8 @@ func (s *stack) testGuarantees(t *testing.T) {
 		twice     int // rows after delivering 10 twice
 	}{
 		{"at-least-once", []string{"LEDGER_TABLE="}, 20},
-		{"at-most-once", nil, 10},
+		// What is not stored in time is lost: a busy machine gets much of it.
+		{"at-most-once", []string{"SEND_WINDOW=10s", "INSERT_TIMEOUT=10s"}, 10},
 		{"exactly-once", nil, 10},
 	} {
 		p := s.pipeline(t, "is-"+c.guarantee, options{settings: append(c.settings, "GUARANTEE="+c.guarantee)})
