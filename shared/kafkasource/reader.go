@@ -30,16 +30,19 @@ type reader struct {
 var errNoProgress = errors.New("the broker returns no record below its high watermark")
 
 func (r *reader) run(ctx context.Context) error {
-	if err := r.findLeader(ctx); err != nil {
-		return err
-	}
-	failures := 0
+	failures, located := 0, false
 	for {
-		done, err := r.step(ctx)
+		done, err := false, error(nil)
+		if !located {
+			err = r.findLeader(ctx)
+		}
+		if err == nil {
+			done, err = r.step(ctx)
+		}
 		if done {
 			return nil
 		}
-		if err == nil {
+		if located = err == nil; located {
 			failures = 0
 			continue
 		}
@@ -52,9 +55,6 @@ func (r *reader) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
 		case <-time.After(time.Duration(failures) * 50 * time.Millisecond):
-		}
-		if err := r.findLeader(ctx); err != nil {
-			return err
 		}
 	}
 }

@@ -219,6 +219,32 @@ func TestLeaderMoves(t *testing.T) {
 	require.GreaterOrEqual(t, len(asked), 3, "it asked again")
 }
 
+// While a leader is elected the metadata say so, at the start and after a move.
+func TestNoLeaderYet(t *testing.T) {
+	c := start(t)
+	c.produce(t, numbered(0, 10)...)
+	asked := 0
+	c.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req, ok := r.(*kmsg.MetadataRequest)
+		if !ok || len(req.Topics) == 0 {
+			return nil, nil, false
+		}
+		if asked++; asked > 2 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		named, part := kmsg.NewMetadataResponseTopic(), kmsg.NewMetadataResponseTopicPartition()
+		named.Topic, part.ErrorCode, part.Leader = kmsg.StringPtr(topic), kerr.LeaderNotAvailable.Code, -1
+		named.Partitions, resp.Topics = append(named.Partitions, part), append(resp.Topics, named)
+		return resp, nil, true
+	})
+	got, err := c.source.Fetch(t.Context(), partition0, offsets.Between(0, 9))
+	require.NoError(t, err)
+	requireOffsets(t, offsets.Between(0, 9), got)
+	require.Equal(t, 3, asked)
+}
+
 func TestContextBoundsACall(t *testing.T) {
 	c := start(t)
 	c.produce(t, numbered(0, 10)...)
