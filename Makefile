@@ -11,6 +11,8 @@ LOCAL := .build/oncehouse-local
 SETUP := node_modules/.oncehouse-setup
 # Packages with tests that need Apache Kafka (build tag integration).
 INTEGRATION = $(shell grep -rl '^//go:build integration' --include='*_test.go' infra functions shared events | xargs -n1 dirname | sort -u | sed 's|^|./|')
+# The rest of the tools are checked by the set-up, which is written in Go.
+NEED_GO = command -v go >/dev/null || { echo "go is not installed: install Go 1.26 or later" >&2; exit 1; }
 FUZZTIME := 10s
 RACE :=
 ARGS :=
@@ -21,10 +23,12 @@ help: ## Show the targets
 
 .PHONY: setup
 setup: ## Check the tools and install the npm packages (KAFKA=apache: Apache Kafka too)
+	@$(NEED_GO)
 	go run ./infra/local setup
 	@touch $(SETUP)
 
 $(SETUP): package.json package-lock.json
+	@$(NEED_GO)
 	go run ./infra/local setup
 	@touch $@
 
@@ -41,6 +45,7 @@ build: ## Build the functions as deployed (arm64 and amd64) and the local stack
 
 .PHONY: $(LOCAL)
 $(LOCAL):
+	@$(NEED_GO)
 	@go build -o $@ ./infra/local
 
 .PHONY: demo

@@ -56,7 +56,7 @@ func (c *demoCommand) Run(ctx context.Context) error {
 	fmt.Println()
 	proofs, err := demo.Run(ctx, s, demo.Options{Root: root, Dir: shown(c.Dir), Records: c.Records, Seed: c.Seed, Out: os.Stdout, Terminal: isTerminal(os.Stdout)})
 	if err != nil {
-		return err
+		return s.Explain(err)
 	}
 	for _, p := range proofs {
 		fmt.Println(p)
@@ -122,7 +122,7 @@ func (c *upCommand) Run(ctx context.Context) error {
 		}
 	}
 	c.explain(s, pipelines)
-	return s.Wait(ctx)
+	return s.Explain(s.Wait(ctx))
 }
 
 // explain prints what to do with the stack.

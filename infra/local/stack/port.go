@@ -27,6 +27,26 @@ func portIsFree(ctx context.Context, what, flag string, port int) error {
 	return listener.Close()
 }
 
+// nearlyFull is what parts fail with, each in its own words.
+const nearlyFull = 32 << 20
+
+// Explain is err, with the full disk that is behind it where the disk is full:
+// the broker and the engine have other words for that, or none.
+func (s *Stack) Explain(err error) error {
+	free, statErr := freeBytes(s.options.Dir)
+	if statErr != nil {
+		return err
+	}
+	return explain(err, s.options.Dir, free)
+}
+
+func explain(err error, dir string, free uint64) error {
+	if err == nil || free >= nearlyFull || errors.Is(err, syscall.ENOSPC) { // the last says so itself
+		return err
+	}
+	return fmt.Errorf("the disk is full: %s has %d MB free: free some space or choose another --dir (%w)", dir, free>>20, err)
+}
+
 // freeBytes is how much the file system of dir still takes.
 func freeBytes(dir string) (uint64, error) {
 	var stat syscall.Statfs_t

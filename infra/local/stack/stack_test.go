@@ -2,6 +2,7 @@ package stack
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -85,4 +87,15 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 	require.NoError(t, err, "the directory is free again")
 	s.Stop()
 	goleak.VerifyNone(t, leaks)
+}
+
+// A part that fails on a full disk has words of its own for it, or none.
+func TestFullDiskIsExplained(t *testing.T) {
+	err := errors.New("produce: UNKNOWN_SERVER_ERROR")
+	require.EqualError(t, explain(err, "/data", 3<<20),
+		"the disk is full: /data has 3 MB free: free some space or choose another --dir (produce: UNKNOWN_SERVER_ERROR)")
+	require.Equal(t, err, explain(err, "/data", minFree))
+	require.NoError(t, explain(nil, "/data", 0))
+	full := &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}
+	require.Equal(t, error(full), explain(full, "/data", 0), "it says so itself")
 }
