@@ -25,7 +25,7 @@ func (m *Machine) accept(e Entry) {
 		e = newEntry(m.rules.Guarantee)
 	}
 	m.entry, m.loaded = e, true
-	m.present, m.probed, m.topicOK = nil, false, false
+	m.present, m.probed, m.topicOK, m.asked = nil, false, false, false
 	m.dropWork()
 }
 
@@ -70,7 +70,7 @@ func (m *Machine) consider(now time.Time) Step {
 		}
 		return m.ask(Step{Op: OpTopicID}, (*Machine).onTopicID)
 	}
-	if m.entry.TopicID == "" && m.inv.Route && m.inv.Cached == nil && !m.topicOK {
+	if m.entry.TopicID == "" && m.inv.Route && m.inv.Cached == nil && !m.asked {
 		return m.ask(Step{Op: OpTopicID}, (*Machine).onFirstTopicID)
 	}
 	return m.proceed(now)
@@ -83,22 +83,59 @@ func (m *Machine) proof() topicProof {
 	return m.entry.proveTopic(m.batch)
 }
 
-// onFirstTopicID remembers the topic of a lane seen for the first time. No
-// answer is no fault: the lane is then known by its samples alone.
+// onFirstTopicID learns the id of the lane's topic. The topic that the broker has
+// now may be another than the one that the lane's records came from, so one of
+// these must stand in it. What cannot be learned is no fault: the lane is then
+// known by its samples alone.
 func (m *Machine) onFirstTopicID(a Answer) Step {
-	if a.Err == nil {
-		m.entry.TopicID = a.TopicID
+	m.asked = true
+	if a.Err != nil {
+		return m.proceed(a.Now)
 	}
-	m.topicOK = true
+	m.topicID = a.TopicID
+	return m.ask(Step{Op: OpFetch, Offsets: offsets.Of(m.witness().Offset)}, (*Machine).onWitness)
+}
+
+func (m *Machine) onWitness(a Answer) Step {
+	if a.Err == nil && len(a.Records) == 1 && hashOne(&a.Records[0]) == m.witness().Hash {
+		m.entry.TopicID = m.topicID
+	}
 	return m.proceed(a.Now)
+}
+
+// onProof: a batch that nothing else proves to be of the lane's topic is, when the
+// topic that the broker has now is the lane's.
+func (m *Machine) onProof(a Answer) Step {
+	switch {
+	case a.Err != nil:
+		return m.failUnproven(Retryable, a.Err)
+	case len(a.Records) != 1 || hashOne(&a.Records[0]) != m.witness().Hash:
+		return m.failUnproven(Fatal, errUnlearned)
+	}
+	m.entry.TopicID, m.topicOK = m.topicID, true
+	return m.proceed(a.Now)
+}
+
+var errUnlearned = errors.New("the ledger does not know the topic's id, and its latest record is not in Kafka to learn it by")
+
+// witness is the latest record that is known to be of the lane's topic.
+func (m *Machine) witness() Sample {
+	if n := len(m.entry.Samples); n > 0 {
+		return m.entry.Samples[n-1]
+	}
+	last := &m.batch[len(m.batch)-1]
+	return Sample{Offset: last.Offset, Hash: hashOne(last)}
 }
 
 func (m *Machine) onTopicID(a Answer) Step {
 	switch {
 	case a.Err != nil:
 		return m.failUnproven(Retryable, a.Err)
+	case m.entry.TopicID == "" && len(m.entry.Samples) == 0:
+		return m.failUnproven(Fatal, errUnlearned)
 	case m.entry.TopicID == "":
-		return m.failUnproven(Fatal, errors.New("the ledger does not know the topic's id"))
+		m.topicID = a.TopicID
+		return m.ask(Step{Op: OpFetch, Offsets: offsets.Of(m.witness().Offset)}, (*Machine).onProof)
 	case a.TopicID != m.entry.TopicID:
 		return m.recreated(a.TopicID, a.Now)
 	}

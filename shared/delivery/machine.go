@@ -130,6 +130,8 @@ type Machine struct {
 	present offsets.Set // found by a probe below the floor
 	probed  bool        // present is known for entry
 	topicOK bool        // the batch is proven to be of the entry's topic
+	asked   bool        // for the topic's id, to learn it
+	topicID string      // what the broker said, not yet proven to be the entry's
 	mine    offsets.Set // settled by this invocation, by finishing an open intent
 
 	keep  []kafka.Record      // what the entry leaves of batch

@@ -237,7 +237,7 @@ func (w *world) recreate() {
 	clear(w.rows)
 	clear(w.delivered)
 	clear(w.letters)
-	w.emptied = w.entry.Generation
+	w.emptied = max(1, w.entry.Generation)
 }
 
 func (w *world) encode(records []kafka.Record, limit Limit) *Chunk {
