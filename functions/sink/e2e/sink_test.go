@@ -35,6 +35,9 @@ func TestSink(t *testing.T) {
 	t.Run("Operator", s.testOperator)
 	t.Run("Kills", s.testKills)
 	t.Run("Zombies", s.testZombies)
+	t.Run("OddRecords", s.testOddRecords)
+	t.Run("CutEvents", s.testCutEvents)
+	t.Run("LargeEvents", s.testLargeEvents)
 }
 
 // row is one line of the table in events/README.md.

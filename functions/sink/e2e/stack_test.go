@@ -255,7 +255,9 @@ func (p *pipeline) count() int {
 	return int(n)
 }
 
-// dead are the offsets of the letters in the queue, by lane, each id once.
+// dead takes the letters off the queue and returns their offsets by lane, each
+// id once. It is done when the queue is empty: an answer that got lost hides its
+// messages for a while.
 func (p *pipeline) dead() map[string][]int64 {
 	p.t.Helper()
 	client := sqs.NewFromConfig(p.letters.Config())
@@ -263,15 +265,17 @@ func (p *pipeline) dead() map[string][]int64 {
 	require.NoError(p.t, err)
 	seen, out := map[string]bool{}, map[string][]int64{}
 	for {
-		got, err := client.ReceiveMessage(p.t.Context(), &sqs.ReceiveMessageInput{QueueUrl: &letterURL, MaxNumberOfMessages: 10, VisibilityTimeout: 3600})
+		got, err := client.ReceiveMessage(p.t.Context(), &sqs.ReceiveMessageInput{QueueUrl: &letterURL, MaxNumberOfMessages: 10, VisibilityTimeout: 5})
 		require.NoError(p.t, err)
-		if len(got.Messages) == 0 {
+		if p.letters.Len(p.name()) == 0 {
 			for _, list := range out {
 				slices.Sort(list)
 			}
 			return out
 		}
 		for _, m := range got.Messages {
+			_, err := client.DeleteMessage(p.t.Context(), &sqs.DeleteMessageInput{QueueUrl: &letterURL, ReceiptHandle: m.ReceiptHandle})
+			require.NoError(p.t, err)
 			letter := parse(p.t, m)
 			if id := deadletter.ID(letter.Letter); !seen[id] {
 				seen[id] = true
