@@ -91,7 +91,7 @@ func (r *reader) checkCluster(c *Config) {
 	if r.form("cluster.arn", k.ARN, clusterForm, "arn:aws:kafka:<region>:<account>:cluster/<name>/<uuid>") {
 		m := clusterForm.FindStringSubmatch(k.ARN)
 		r.sameRegion(c, "cluster.arn", m[1])
-		if m[2] != c.Environment.Account {
+		if m[2] != c.Environment.Account && accountForm.MatchString(c.Environment.Account) {
 			r.problem("cluster.arn", "is of account %s: a cluster of environment.account (%s) expected", m[2], c.Environment.Account)
 		}
 	}
@@ -298,7 +298,7 @@ func (r *reader) between(path string, n, least, most int) {
 }
 
 func (r *reader) sameRegion(c *Config, path, region string) {
-	if region != c.Environment.Region {
+	if region != c.Environment.Region && regionForm.MatchString(c.Environment.Region) {
 		r.problem(path, "is of region %s: one of environment.region (%s) expected", region, c.Environment.Region)
 	}
 }

@@ -175,16 +175,16 @@ func TestAddressesInsideAVPCNeedTheVPC(t *testing.T) {
 
 func TestEveryProblemIsSaidAtOnce(t *testing.T) {
 	wrong := strings.NewReplacer(
-		"region: eu-west-1\n", "region: Ireland\n", "auth: iam", "auth: none", "  memory: 512", "  memroy: 512",
+		"region: eu-west-1\n", "region: Ireland\n", "- name: clicks", "- on_failure: {destination: 'arn:aws:s3:::b'}", "auth: iam", "auth: none", "  memory: 512", "  memroy: 512",
 		"memory: 2048", "memory: lots", "UNKNOWN_FIELDS", "TOPIC",
 	).Replace(file)
 	_, err := config.Parse("f.yaml", []byte(wrong))
 	require.EqualError(t, err, `configuration refused, problems: 7
   f.yaml:5: environment.region is "Ireland": an AWS region such as eu-west-1 expected
-  f.yaml:10: cluster.arn is of region eu-west-1: one of environment.region (Ireland) expected
   f.yaml:12: cluster.auth is "none": iam or scram-sha-512 expected
-  f.yaml:17: clickhouse.password_secret is of region eu-west-1: one of environment.region (Ireland) expected
   f.yaml:19: defaults.memroy is no key: one of alarms, architecture, batch_size, batch_window, group_version, guarantee, log_retention_days, memory, name, on_failure, partial_responses, pollers, reserved_concurrency, settings, start, table, timeout, topic expected
+  f.yaml:23: pipelines[0].name is missing: small letters, digits and dashes, such as page-views expected
+  f.yaml:23: pipelines[0].on_failure.attempts is 0: a number from 1 to 10000 expected; without one Lambda gives up after 10, and a short outage of ClickHouse diverts good data
   f.yaml:26: pipelines[1].memory is "lots": a whole number expected
   f.yaml:27: pipelines[1].settings.TOPIC follows from topic: set it there`)
 }

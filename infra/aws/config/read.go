@@ -20,7 +20,8 @@ import (
 type Problem struct {
 	// Path is where, such as pipelines[2].timeout.
 	Path string
-	// Line is 0 where the file has no such place: something is missing.
+	// Line is that of the nearest thing around, where something is missing; 0 for
+	// the file as a whole.
 	Line int
 	// Text says what is wrong and what would be right.
 	Text string
@@ -68,7 +69,7 @@ func Parse(file string, text []byte) (*Config, error) {
 	if len(r.problems) == 0 {
 		return c, nil
 	}
-	// What is missing has no line and comes first; then the file from top to bottom.
+	// From top to bottom, as one mends them.
 	slices.SortFunc(r.problems, func(a, b Problem) int {
 		return cmp.Or(a.Line-b.Line, strings.Compare(a.Path, b.Path))
 	})
@@ -87,7 +88,18 @@ func (r *reader) problem(path, format string, args ...any) {
 		return
 	}
 	r.broken[path] = true
-	r.problems = append(r.problems, Problem{path, r.lines[path], fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems, Problem{path, r.line(path), fmt.Sprintf(format, args...)})
+}
+
+// line is that of the path, or of the nearest thing around it that the file has.
+func (r *reader) line(path string) int {
+	for path != "" {
+		if line, there := r.lines[path]; there {
+			return line
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+	return 0
 }
 
 // root is the top of the one document, nil for none.

@@ -61,7 +61,9 @@ func (c *Config) SinkEnvironment(p Pipeline, queueURL string) map[string]string 
 		}
 	}
 	for name, value := range p.Settings {
-		environ[sink.Prefix+name] = value
+		if value != "" { // empty takes one of the defaults' settings back
+			environ[sink.Prefix+name] = value
+		}
 	}
 	return environ
 }
