@@ -85,11 +85,11 @@ func TestI4AnIntentOnlyLeavesSettledWhole(t *testing.T) {
 	require.Nil(t, w.play(w.start(offsets.Between(10, 19), "A", nil), map[Op]string{OpInsert: half}, killedAfter(OpInsert)))
 	w.advance(time.Minute)
 	out := w.play(w.start(offsets.Between(15, 29), "B", nil), nil, func(Op) bool {
-		switch in := w.entry.Intent; {
-		case w.entry.Next == 0:
-			require.NotNil(t, in)
-			require.Equal(t, "10-19", in.Offsets.String(), "the open one, and no other beside it")
-		case w.entry.Next == 20:
+		switch w.entry.Next {
+		case 0:
+			require.NotNil(t, w.entry.Intent)
+			require.Equal(t, "10-19", w.entry.Intent.Offsets.String(), "the open one, and no other beside it")
+		case 20:
 			require.Equal(t, "10-19", w.stored().Intersect(offsets.Between(0, 19)).String())
 		}
 		return true
