@@ -104,6 +104,13 @@ func (e Entry) Rebase(now time.Time, highest int64, stored offsets.Set) (Entry, 
 			Message: "the entry cannot be re-based while an earlier insert may still land",
 		}
 	}
+	if e.Intent != nil && e.Guarantee != AtLeastOnce {
+		return e, &Error{
+			Kind: Fatal, Reason: ReasonIntentOrphaned,
+			Message: "the entry was not outrun by another guarantee, and an intent is open: " + e.Intent.describe(),
+			Remedy:  "deliver the lane once more: the intent is finished by itself",
+		}
+	}
 	e.Guarantee = ExactlyOnce
 	e.Intent = nil
 	e.Next = max(e.Next, highest+1)
