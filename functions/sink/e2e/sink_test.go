@@ -35,6 +35,7 @@ func TestSink(t *testing.T) {
 	t.Run("Operator", s.testOperator)
 	t.Run("Kills", s.testKills)
 	t.Run("Zombies", s.testZombies)
+	t.Run("SchemaChanges", s.testSchemaChanges)
 	t.Run("OddRecords", s.testOddRecords)
 	t.Run("CutEvents", s.testCutEvents)
 	t.Run("LargeEvents", s.testLargeEvents)
