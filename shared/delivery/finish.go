@@ -178,11 +178,13 @@ func (m *Machine) onProbed(a Answer) Step {
 	case t.TokensTrusted:
 		return m.fail(m.inDoubt(fmt.Sprintf("offsets %s of the chunk are not in the table, the others are", missing),
 			"store the missing rows by hand from Kafka, then deliver again"))
-	case m.intent.Attempt >= m.rules.MaxAttempts:
+	case m.intent.Attempt >= m.rules.MaxAttempts && m.sends > 0:
+		// Enough for this invocation. The next one may look and send once more:
+		// that is exact, and an outage ends without anybody's help.
 		return m.fail(&Error{
 			Kind: Fatal, Reason: ReasonAttemptsExhausted,
 			Message: fmt.Sprintf("offsets %s are still missing after %d attempts: %s", missing, m.intent.Attempt, m.intent.describe()),
-			Remedy:  "see the server's error log for the query ids of these offsets; mend the server, then raise the number of attempts by one",
+			Remedy:  "see the server's error log for the query ids of these offsets and mend the server; every delivery sends the missing rows once more",
 		})
 	}
 	m.records, _ = at(m.records, missing)

@@ -32,7 +32,8 @@ type Rules struct {
 	// PoisonShare of a batch, from PoisonAtLeast records on, is a schema fault.
 	PoisonShare   float64
 	PoisonAtLeast int
-	// MaxAttempts is how often missing rows are sent under a new token.
+	// MaxAttempts is how often missing rows are sent, each time under a new
+	// token, before somebody is called; from then on it is once an invocation.
 	MaxAttempts int
 }
 

@@ -59,7 +59,7 @@ type Config struct {
 	ChunkBytes            Bytes               `env:"CHUNK_BYTES" envDefault:"64MiB" min:"1KiB" max:"255MiB" doc:"The most encoded bytes of one insert."`
 	Replay                delivery.Replay     `env:"REPLAY" envDefault:"auto" oneof:"auto token probe" doc:"How an insert whose answer was lost is finished: again under its token, or by looking into the table first. auto lets the table decide."`
 	OnRecreate            delivery.OnRecreate `env:"ON_RECREATE" envDefault:"block" oneof:"block new-generation" doc:"What happens when the topic was deleted and made again."`
-	MaxAttempts           int                 `env:"MAX_ATTEMPTS" envDefault:"3" min:"1" max:"100" doc:"How often missing rows are sent under a new token."`
+	MaxAttempts           int                 `env:"MAX_ATTEMPTS" envDefault:"3" min:"1" max:"100" doc:"How often missing rows are sent, each time under a new token, before somebody is called; from then on it is once an invocation."`
 	AcceptIncompleteViews bool                `env:"ACCEPT_INCOMPLETE_VIEWS" envDefault:"false" doc:"A materialized view may miss or double a chunk whose insert was in doubt."`
 	PoisonShare           float64             `env:"POISON_SHARE" envDefault:"0.5" min:"0.01" max:"1" doc:"A batch with a larger share of records that do not fit is a fault of the schema, and blocks."`
 	PoisonAtLeast         int                 `env:"POISON_AT_LEAST" envDefault:"100" min:"1" max:"1000000" doc:"Batches with fewer records that do not fit are never a fault of the schema."`
