@@ -214,7 +214,7 @@ func (m *Machine) failWrite(what string, err error) Step {
 }
 
 func (m *Machine) failUnproven(kind Kind, err error) Step {
-	return m.fail(&Error{
+	return m.refuse(&Error{
 		Kind: kind, Reason: ReasonOffsetUnproven, Err: err,
 		Message: fmt.Sprintf("offset %d was settled once, but nothing proves that this is the same record (the ledger stands at %d)", m.batch[0].Offset, m.entry.Next),
 		Remedy:  "give the function a route to Kafka, so that it can tell a redelivery from a recreated topic; or begin a new generation",

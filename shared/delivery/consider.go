@@ -48,14 +48,14 @@ func (m *Machine) release() {
 func (m *Machine) consider(now time.Time) Step {
 	m.pass = Tally{}
 	if m.entry.Guarantee == AtLeastOnce {
-		return m.fail(&Error{
+		return m.refuse(&Error{
 			Kind: Fatal, Reason: ReasonNeedsRebase,
 			Message: fmt.Sprintf("the ledger stopped at offset %d when the pipeline went on as at-least-once", m.entry.Next),
 			Remedy:  "re-base the lane (" + m.action("rebase") + "), or begin a new generation on an emptied table",
 		})
 	}
 	if a, b := m.entry.ServerUUID, m.inv.Traits.ServerUUID; a != "" && a != b && (b != "" || m.entry.Intent != nil) {
-		return m.fail(&Error{
+		return m.refuse(&Error{
 			Kind: Fatal, Reason: ReasonServerChanged,
 			Message: fmt.Sprintf("the lane was written to the plain table of server %s, and this is not it (%q): a plain MergeTree table lives on one server", a, b),
 			Remedy:  "point the pipeline back at its server until no intent is open; then move to a Replicated table, or begin a new generation",
@@ -159,7 +159,7 @@ func (m *Machine) proceed(now time.Time) Step {
 	}
 	s := m.sift(m.batch)
 	if s.undecided != nil {
-		return m.fail(&Error{
+		return m.refuse(&Error{
 			Kind: Fatal, Reason: ReasonPositionUnproven,
 			Message: fmt.Sprintf("offset %d comes late and its outbox position is not above what its source has settled: it may be a repeat or a first", s.undecided.Offset),
 			Remedy:  "compare the outbox row named by header id with the table; then begin a new generation, or redrive the record without its oncehouse-* headers",
@@ -199,13 +199,13 @@ func (m *Machine) recreated(topicID string, now time.Time) Step {
 	what := fmt.Sprintf("the topic was deleted and made again: its offsets start over, the ledger stands at %d", m.entry.Next)
 	switch {
 	case m.entry.Intent != nil:
-		return m.fail(&Error{
+		return m.refuse(&Error{
 			Kind: Fatal, Reason: ReasonIntentOrphaned,
 			Message: what + ", and an intent of the old topic is open: " + m.entry.Intent.describe(),
 			Remedy:  "look for these offsets in the table, store or give up what is missing by hand, then begin a new generation",
 		})
 	case m.rules.OnRecreate != RecreateNewGeneration:
-		return m.fail(&Error{
+		return m.refuse(&Error{
 			Kind: Fatal, Reason: ReasonOffsetRegression, Message: what,
 			Remedy: "begin a new generation (" + m.action("new-generation") + "), or set on_recreate to new-generation",
 		})
@@ -247,4 +247,13 @@ func (m *Machine) onBumped(a Answer) Step { return m.consider(a.Now) }
 func (m *Machine) action(name string) string {
 	return fmt.Sprintf(`invoke the function with {"oncehouse":{"action":%q,"cluster":%q,"partition":%d}}`,
 		name, m.inv.Lane.Cluster, m.inv.Lane.Partition)
+}
+
+// refuse fails, unless the entry that speaks against the batch is only a
+// remembered one: then it is read first, and judged again.
+func (m *Machine) refuse(err error) Step {
+	if !m.loaded {
+		return m.load()
+	}
+	return m.fail(err)
 }

@@ -153,3 +153,26 @@ func TestLedgerTextIsBounded(t *testing.T) {
 	require.LessOrEqual(t, total, maxLetterText)
 	require.NotEmpty(t, bounded[0].Message)
 }
+
+// TestRefusalNeedsAFreshEntry: a remembered entry that speaks against the batch
+// is read again before anybody is called.
+func TestRefusalNeedsAFreshEntry(t *testing.T) {
+	w := newWorld()
+	w.entry = Entry{Generation: 1, Guarantee: ExactlyOnce, Version: 7, Writer: "rebased"}
+	for name, stale := range map[string]Entry{
+		"outrun":          {Generation: 1, Guarantee: AtLeastOnce, Version: 6},
+		"another server":  {Generation: 1, Guarantee: ExactlyOnce, Version: 6, ServerUUID: "s0"},
+		"recreated topic": {Generation: 1, Guarantee: ExactlyOnce, Version: 6, Next: 9, Samples: []Sample{{Offset: 0}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := w.start(offsets.Of(0), name, &stale)
+			require.Equal(t, OpLoad, v.step.Op)
+		})
+	}
+	v := w.start(offsets.Of(0), "A", &Entry{Generation: 1, Guarantee: AtLeastOnce, Version: 6})
+	for v.step.Op != OpDone {
+		w.step(v, fine)
+	}
+	require.NoError(t, v.step.Outcome.Err)
+	require.Equal(t, 1, w.rows[0])
+}
