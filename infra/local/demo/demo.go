@@ -122,7 +122,7 @@ func (r *run) run(ctx context.Context) (Proof, error) {
 	defer func() { _ = proxy.Close() }()
 	r.pipeline.Settings["CLICKHOUSE_URL"] = "http://" + proxy.Addr()
 	r.chaos = &chaos{
-		engine: r.stack.Engine, proxy: proxy, environments: r.pipeline.Concurrency, batchSize: r.pipeline.BatchSize,
+		engine: r.stack.Engine, proxy: proxy, environments: r.pipeline.Environments(), batchSize: r.pipeline.BatchSize,
 		random: rand.New(rand.NewPCG(r.Seed, uint64(len(r.guarantee)))), //nolint:gosec // a schedule, not a secret
 	}
 	running, err := r.stack.StartPipeline(ctx, r.pipeline, func(cfg *mapping.Config) {

@@ -154,7 +154,7 @@ func (s *Stack) Function(p Pipeline) (*lambdahost.Function, io.Writer, error) {
 	}
 	fn, err := lambdahost.New(lambdahost.Config{
 		Name: p.Name, Bootstrap: s.bootstrap, MemoryMB: functionMemoryMB,
-		Timeout: p.Timeout, Concurrency: p.Concurrency, Env: s.environment(p), Log: log,
+		Timeout: p.Timeout, Concurrency: p.Environments(), Env: s.environment(p), Log: log,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -181,6 +181,13 @@ func (s *Stack) environment(p Pipeline) map[string]string {
 		env["ONCEHOUSE_"+strings.TrimPrefix(name, "ONCEHOUSE_")] = value
 	}
 	return env
+}
+
+// Environments is how many events the function takes at a time: one more than
+// the mapping sends, for an operator's.
+func (p Pipeline) Environments() int {
+	p.setDefaults()
+	return p.Concurrency + 1
 }
 
 // FunctionName is the name after defaults: the function's too.
