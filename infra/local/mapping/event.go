@@ -129,7 +129,8 @@ func (ev *event) split() (first, second event) {
 // more. The result is empty when nothing is ready.
 func cut(ready []*partition, format *payloadFormat, maxRecords, maxBytes int) event {
 	var ev event
-	room := maxBytes - len(format.head) - len(payloadTail)
+	// A comma is counted behind every record; the last one of an event has none.
+	room := maxBytes - len(format.head) - len(payloadTail) + len(",")
 	taken := make([]int, len(ready))
 	left := maxRecords
 	share := (maxRecords + len(ready) - 1) / max(1, len(ready))

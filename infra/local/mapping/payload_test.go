@@ -178,3 +178,25 @@ func TestAnswers(t *testing.T) {
 		})
 	}
 }
+
+// An event may be as large as the limit, and a record that just fits is not
+// called too large.
+func TestCutFillsToTheLimit(t *testing.T) {
+	f := format(t, Config{Brokers: []string{"a:1"}})
+	ready := func() []*partition {
+		return []*partition{
+			partitionOf(f, "t", 0, &kgo.Record{Offset: 0, Value: []byte("v")}, &kgo.Record{Offset: 1, Value: []byte("v")}),
+			partitionOf(f, "t", 1, &kgo.Record{Offset: 0, Value: []byte("v")}),
+		}
+	}
+	whole := cut(ready(), f, 10, MaxPayloadBytes)
+	require.Equal(t, 3, whole.records())
+	exact := cut(ready(), f, 10, f.size(&whole))
+	require.Equal(t, 3, exact.records())
+	less := cut(ready(), f, 10, f.size(&whole)-1)
+	require.Equal(t, 2, less.records())
+
+	one := cut(ready()[:1], f, 1, MaxPayloadBytes)
+	require.False(t, cut(ready()[:1], f, 1, f.size(&one)).oversize)
+	require.True(t, cut(ready()[:1], f, 1, f.size(&one)-1).oversize)
+}
