@@ -350,7 +350,7 @@ func (s *stack) testKills(t *testing.T) {
 				result := p.fail(event(batch(2, 10, 19, 13)))
 				require.Equal(t, "Runtime.ExitError", result.ErrorType, result.ErrorMessage)
 				for _, again := range [][2]int64{{10, 14}, {12, 24}, {8, 26}} { // cut anew
-					p.deliver(event(batch(2, again[0], again[1], 13)))
+					p.redeliver(event(batch(2, again[0], again[1], 13)))
 				}
 				require.Equal(t, through(0, 26, 13), p.offsets())
 				require.Equal(t, map[string][]int64{"clicks-2": {13}}, p.dead())

@@ -61,13 +61,13 @@ func (s *stack) testZombies(t *testing.T) {
 					close(zombie)
 				}()
 				pid := <-frozen
-				p.deliver(event(batch(2, from, last+5)))
-				p.deliver(event(batch(2, last+6, last+15)))
+				p.redeliver(event(batch(2, from, last+5)))
+				p.redeliver(event(batch(2, last+6, last+15)))
 				require.Equal(t, through(0, last+15), p.offsets())
 				close(release)
 				require.NoError(t, syscall.Kill(-pid, syscall.SIGCONT))
 				<-zombie // whatever it says
-				p.deliver(event(batch(2, from, last+20)))
+				p.redeliver(event(batch(2, from, last+20)))
 				require.Equal(t, through(0, last+20), p.offsets())
 			})
 		}
