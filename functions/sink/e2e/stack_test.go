@@ -191,13 +191,14 @@ func (p *pipeline) deliver(payload []byte) lambdahost.Result {
 	p.t.Helper()
 	result, err := p.Invoke(p.t.Context(), payload)
 	require.NoError(p.t, err)
-	return p.settled(result)
+	p.settled(result)
+	return result
 }
 
 // redeliver delivers after a kill or a freeze. A failed delivery is repeated, as
 // the mapping does it: on a busy machine the test's second may not be enough for
 // a probe.
-func (p *pipeline) redeliver(payload []byte) lambdahost.Result {
+func (p *pipeline) redeliver(payload []byte) {
 	p.t.Helper()
 	result, err := p.Invoke(p.t.Context(), payload)
 	for tries := 1; err == nil && result.FunctionError != "" && tries < 4; tries++ {
@@ -205,15 +206,14 @@ func (p *pipeline) redeliver(payload []byte) lambdahost.Result {
 		result, err = p.Invoke(p.t.Context(), payload)
 	}
 	require.NoError(p.t, err)
-	return p.settled(result)
+	p.settled(result)
 }
 
 // settled wants an answer that says in words that everything is settled.
-func (p *pipeline) settled(result lambdahost.Result) lambdahost.Result {
+func (p *pipeline) settled(result lambdahost.Result) {
 	p.t.Helper()
 	require.Empty(p.t, result.FunctionError, "%s: %s", result.ErrorType, result.ErrorMessage)
 	require.JSONEq(p.t, `{"batchItemFailures":[]}`, string(result.Payload))
-	return result
 }
 
 // fail invokes the function and wants an error.
