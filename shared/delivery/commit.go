@@ -38,13 +38,13 @@ func (m *Machine) onLetters(a Answer) Step {
 // at-least-once keeps no account.
 func (m *Machine) commit() Step {
 	if m.own && m.rules.Guarantee == AtLeastOnce || m.own && m.rules.Guarantee == AtMostOnce && m.chunk != nil {
-		return m.onCommitted(Answer{Now: m.now})
+		return m.onCommitted(Answer{})
 	}
 	return m.write(m.entry.settle(*m.intent), (*Machine).onCommitted)
 }
 
 // onCommitted goes on with what is left of the batch.
-func (m *Machine) onCommitted(a Answer) Step {
+func (m *Machine) onCommitted(Answer) Step {
 	in := m.intent
 	m.tally.RowsStored += in.Count
 	m.tally.DeadLetters += int64(len(in.Letters))
@@ -65,15 +65,15 @@ func (m *Machine) onCommitted(a Answer) Step {
 		return m.done()
 	case m.rules.Guarantee == AtLeastOnce:
 		m.pass, m.keep = Tally{}, m.batch
-		return m.cut(a.Now)
+		return m.cut()
 	}
-	return m.consider(a.Now)
+	return m.consider()
 }
 
-func (m *Machine) startAtLeastOnce(now time.Time) Step {
+func (m *Machine) startAtLeastOnce() Step {
 	m.keep = m.batch
 	if m.inv.Marked {
-		return m.cut(now)
+		return m.cut()
 	}
 	return m.ask(Step{Op: OpLoad}, (*Machine).onUnmarked)
 }
@@ -85,13 +85,13 @@ func (m *Machine) onUnmarked(a Answer) Step {
 		return m.failLedger("read the entry", a.Err)
 	}
 	if a.Entry.Version == 0 || a.Entry.Guarantee == AtLeastOnce {
-		return m.cut(a.Now)
+		return m.cut()
 	}
 	m.entry, m.loaded = a.Entry, true
 	return m.write(a.Entry, (*Machine).onMarked)
 }
 
-func (m *Machine) onMarked(a Answer) Step { return m.cut(a.Now) }
+func (m *Machine) onMarked(Answer) Step { return m.cut() }
 
 // write stamps and writes an entry; then runs once it is known to have landed.
 func (m *Machine) write(e Entry, then func(*Machine, Answer) Step) Step {
@@ -119,7 +119,7 @@ func ceilMillis(t time.Time) time.Time {
 func (m *Machine) onWritten(a Answer) Step {
 	switch {
 	case a.Err == nil:
-		return m.landed(a)
+		return m.landed()
 	case KindOf(a.Err) == Fatal:
 		return m.failLedger("write the entry", a.Err)
 	}
@@ -127,9 +127,9 @@ func (m *Machine) onWritten(a Answer) Step {
 	return m.ask(Step{Op: OpLoad}, (*Machine).onResolved)
 }
 
-func (m *Machine) landed(a Answer) Step {
+func (m *Machine) landed() Step {
 	m.entry, m.loaded = m.pending, true
-	return m.onLanded(m, Answer{Now: a.Now})
+	return m.onLanded(m, Answer{})
 }
 
 // onResolved decides by the writer id whether the write landed. Whatever else
@@ -140,7 +140,7 @@ func (m *Machine) onResolved(a Answer) Step {
 		return m.failWrite("read back a write whose answer was lost", a.Err)
 	}
 	if a.Entry.Version == m.pending.Version && a.Entry.Writer == m.pending.Writer {
-		return m.landed(a)
+		return m.landed()
 	}
 	m.restarts++
 	overtaken := errors.Is(m.unwritten, ErrConflict) || a.Entry.Version >= m.pending.Version
@@ -160,7 +160,7 @@ func (m *Machine) onResolved(a Answer) Step {
 		return m.onUnmarked(a)
 	}
 	m.accept(a.Entry)
-	return m.consider(a.Now)
+	return m.consider()
 }
 
 func (m *Machine) done() Step {

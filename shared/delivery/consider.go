@@ -15,7 +15,7 @@ func (m *Machine) onLoaded(a Answer) Step {
 		return m.failLedger("read the entry", a.Err)
 	}
 	m.accept(a.Entry)
-	return m.consider(a.Now)
+	return m.consider()
 }
 
 // accept takes an entry as the truth of now and forgets all that was derived
@@ -45,7 +45,7 @@ func (m *Machine) release() {
 
 // consider judges the batch against the entry: may it be used at all, is the
 // topic the same, is an intent open, what of the batch is not settled?
-func (m *Machine) consider(now time.Time) Step {
+func (m *Machine) consider() Step {
 	m.pass = Tally{}
 	if m.entry.Guarantee == AtLeastOnce {
 		return m.refuse(&Error{
@@ -63,7 +63,7 @@ func (m *Machine) consider(now time.Time) Step {
 	}
 	switch m.proof() {
 	case proofRecreated:
-		return m.recreated("", now)
+		return m.recreated("")
 	case proofMissing:
 		if !m.inv.Route {
 			return m.failUnproven(Fatal, errors.New("no route to Kafka is configured"))
@@ -73,7 +73,7 @@ func (m *Machine) consider(now time.Time) Step {
 	if m.entry.TopicID == "" && m.inv.Route && m.inv.Cached == nil && !m.asked {
 		return m.ask(Step{Op: OpTopicID}, (*Machine).onFirstTopicID)
 	}
-	return m.proceed(now)
+	return m.proceed()
 }
 
 func (m *Machine) proof() topicProof {
@@ -90,7 +90,7 @@ func (m *Machine) proof() topicProof {
 func (m *Machine) onFirstTopicID(a Answer) Step {
 	m.asked = true
 	if a.Err != nil {
-		return m.proceed(a.Now)
+		return m.proceed()
 	}
 	m.topicID = a.TopicID
 	return m.ask(Step{Op: OpFetch, Offsets: offsets.Of(m.witness().Offset)}, (*Machine).onWitness)
@@ -100,7 +100,7 @@ func (m *Machine) onWitness(a Answer) Step {
 	if a.Err == nil && len(a.Records) == 1 && hashOne(&a.Records[0]) == m.witness().Hash {
 		m.entry.TopicID = m.topicID
 	}
-	return m.proceed(a.Now)
+	return m.proceed()
 }
 
 // onProof: a batch that nothing else proves to be of the lane's topic is, when the
@@ -113,7 +113,7 @@ func (m *Machine) onProof(a Answer) Step {
 		return m.failUnproven(Fatal, errUnlearned)
 	}
 	m.entry.TopicID, m.topicOK = m.topicID, true
-	return m.proceed(a.Now)
+	return m.proceed()
 }
 
 var errUnlearned = errors.New("the ledger does not know the topic's id, and its latest record is not in Kafka to learn it by")
@@ -137,17 +137,17 @@ func (m *Machine) onTopicID(a Answer) Step {
 		m.topicID = a.TopicID
 		return m.ask(Step{Op: OpFetch, Offsets: offsets.Of(m.witness().Offset)}, (*Machine).onProof)
 	case a.TopicID != m.entry.TopicID:
-		return m.recreated(a.TopicID, a.Now)
+		return m.recreated(a.TopicID)
 	}
 	m.topicOK = true
-	return m.proceed(a.Now)
+	return m.proceed()
 }
 
 // proceed finishes what is open, then looks below the floor, then goes on with
 // what is left of the batch.
-func (m *Machine) proceed(now time.Time) Step {
+func (m *Machine) proceed() Step {
 	if m.entry.Intent != nil {
-		return m.finish(now)
+		return m.finish()
 	}
 	if !m.probed {
 		if below := m.belowFloor(); len(below) > 0 {
@@ -167,7 +167,7 @@ func (m *Machine) proceed(now time.Time) Step {
 	}
 	m.pass.DuplicatesSuppressed, m.pass.AbortedDuplicatesSuppressed, m.pass.ForeignPositions = s.suppressed, s.aborted, s.foreign
 	m.keep, m.moved = s.keep, s.positions
-	return m.cut(now)
+	return m.cut()
 }
 
 func (m *Machine) belowFloor() offsets.Set {
@@ -192,10 +192,10 @@ func (m *Machine) onFloorProbed(a Answer) Step {
 		return m.failUnproven(Fatal, fmt.Errorf("offsets %s are not in the table, but rows of this engine can disappear", missing))
 	}
 	m.present, m.probed = a.Offsets, true
-	return m.proceed(a.Now)
+	return m.proceed()
 }
 
-func (m *Machine) recreated(topicID string, now time.Time) Step {
+func (m *Machine) recreated(topicID string) Step {
 	what := fmt.Sprintf("the topic was deleted and made again: its offsets start over, the ledger stands at %d", m.entry.Next)
 	switch {
 	case m.entry.Intent != nil:
@@ -212,17 +212,17 @@ func (m *Machine) recreated(topicID string, now time.Time) Step {
 	}
 	if m.entry.Recreation == nil {
 		e := m.entry
-		e.Recreation = &Recreation{TopicID: topicID, Since: now}
+		e.Recreation = &Recreation{TopicID: topicID, Since: m.now}
 		return m.write(e, (*Machine).onRecreationAnnounced)
 	}
 	begin := m.entry.Recreation.Since.Add(m.rules.FunctionTimeout + m.rules.ClockMargin)
 	if m.entry.Deadline.After(begin) {
 		begin = m.entry.Deadline
 	}
-	if !now.After(begin) {
+	if !m.now.After(begin) {
 		return m.failAnnounced(begin)
 	}
-	e, err := m.entry.Bump(now)
+	e, err := m.entry.Bump(m.now)
 	if err != nil {
 		return m.fail(err)
 	}
@@ -230,8 +230,8 @@ func (m *Machine) recreated(topicID string, now time.Time) Step {
 	return m.write(e, (*Machine).onBumped)
 }
 
-func (m *Machine) onRecreationAnnounced(a Answer) Step {
-	return m.failAnnounced(a.Now.Add(m.rules.FunctionTimeout + m.rules.ClockMargin))
+func (m *Machine) onRecreationAnnounced(Answer) Step {
+	return m.failAnnounced(m.now.Add(m.rules.FunctionTimeout + m.rules.ClockMargin))
 }
 
 func (m *Machine) failAnnounced(begin time.Time) Step {
@@ -241,7 +241,7 @@ func (m *Machine) failAnnounced(begin time.Time) Step {
 	})
 }
 
-func (m *Machine) onBumped(a Answer) Step { return m.consider(a.Now) }
+func (m *Machine) onBumped(Answer) Step { return m.consider() }
 
 // action is what an operator invokes the function with.
 func (m *Machine) action(name string) string {

@@ -9,11 +9,11 @@ import (
 )
 
 // cut makes the next chunk, or ends when nothing is left.
-func (m *Machine) cut(now time.Time) Step {
+func (m *Machine) cut() Step {
 	if len(m.keep) == 0 {
 		return m.nothingLeft()
 	}
-	if now.After(m.inv.LastSend) {
+	if m.now.After(m.inv.LastSend) {
 		return m.failOutOfTime(nil)
 	}
 	return m.ask(Step{Op: OpEncode, Records: m.keep, Limit: m.rules.ChunkLimit}, (*Machine).onEncoded)
@@ -45,12 +45,12 @@ func (m *Machine) onEncoded(a Answer) Step {
 	if err := m.schemaFault(); err != nil {
 		return m.fail(err)
 	}
-	if m.chunk.Rows > 0 && a.Now.After(m.inv.LastSend) {
+	if m.chunk.Rows > 0 && m.now.After(m.inv.LastSend) {
 		return m.failOutOfTime(nil)
 	}
 	kept := m.keep[:m.chunk.Consumed]
 	in := m.describe(kept, m.rawPart(), m.chunk)
-	in.Created = a.Now.Truncate(time.Millisecond)
+	in.Created = m.now.Truncate(time.Millisecond)
 	m.intent, m.own = &in, true
 	m.records = rowsOf(kept, m.chunk)
 	m.letterRec, _ = at(kept, refusedOffsets(in.Letters))
@@ -61,7 +61,7 @@ func (m *Machine) onEncoded(a Answer) Step {
 		return m.write(m.entry.settle(in).extendDeadline(m.openWindow()), (*Machine).onWrittenOff)
 	case m.rules.Guarantee == AtLeastOnce:
 		m.sendBy = m.inv.LastSend
-		return m.send(a.Now)
+		return m.send()
 	case in.Count == 0 && len(in.Letters) == 0:
 		return m.commit()
 	}
@@ -177,8 +177,8 @@ func refusedOffsets(letters []Refusal) offsets.Set {
 	return s
 }
 
-func (m *Machine) onAnnounced(a Answer) Step { return m.send(a.Now) }
+func (m *Machine) onAnnounced(Answer) Step { return m.send() }
 
 // onWrittenOff sends rows that already count as settled (at-most-once): what
 // goes wrong from here on is lost, and counted.
-func (m *Machine) onWrittenOff(a Answer) Step { return m.send(a.Now) }
+func (m *Machine) onWrittenOff(Answer) Step { return m.send() }

@@ -11,19 +11,19 @@ import (
 
 // finish settles an intent that was found in the entry: somebody announced it
 // and nobody has said how it ended. First it gets hold of the records.
-func (m *Machine) finish(now time.Time) Step {
+func (m *Machine) finish() Step {
 	m.intent, m.own = m.entry.Intent, false
-	if !m.trusts(now) && m.intent.Send.Count > 0 {
+	if !m.trusts() && m.intent.Send.Count > 0 {
 		if err := m.undecidable(); err != nil {
 			return m.fail(err)
 		}
 	}
 	if m.take(m.batch) {
-		return m.onRecords(now)
+		return m.onRecords()
 	}
 	if !m.inv.Route {
 		m.absent = errors.New("the batch holds only a part of them and no route to Kafka is configured")
-		return m.onRecords(now)
+		return m.onRecords()
 	}
 	wanted := m.intent.Send.Offsets.Union(refusedOffsets(m.intent.Letters))
 	return m.ask(Step{Op: OpFetch, Offsets: wanted}, (*Machine).onFetched)
@@ -50,19 +50,19 @@ func (m *Machine) onFetched(a Answer) Step {
 	} else if !m.take(a.Records) {
 		m.absent = errors.New("they are no longer in Kafka as they were announced")
 	}
-	return m.onRecords(a.Now)
+	return m.onRecords()
 }
 
 // onRecords chooses the way: by token while it is trusted and the whole set is
 // at hand, else by looking into the table.
-func (m *Machine) onRecords(now time.Time) Step {
+func (m *Machine) onRecords() Step {
 	switch {
 	case m.intent.Send.Count == 0 && !m.lettersAtHand():
 		return m.fail(m.inDoubt(fmt.Sprintf("its dead letters cannot be written: %v", m.absent),
 			"restore the records of the dead letters in Kafka, or begin a new generation"))
 	case m.intent.Send.Count == 0:
 		return m.letters()
-	case m.trusts(now) && m.atHand():
+	case m.trusts() && m.atHand():
 		return m.reencode(m.records, (*Machine).onReplayEncoded)
 	}
 	return m.reconcile()
@@ -140,7 +140,7 @@ func (m *Machine) onClaimed(a Answer) Step {
 	if a.Err != nil {
 		return m.failOutOfTime(a.Err)
 	}
-	if !a.Now.After(m.before) {
+	if !m.now.After(m.before) {
 		return m.ask(Step{Op: OpWait, Until: m.before.Add(time.Millisecond)}, (*Machine).onClaimed)
 	}
 	m.intent = m.entry.Intent

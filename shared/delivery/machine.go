@@ -181,11 +181,11 @@ func Start(rules Rules, inv Invocation, now time.Time) (*Machine, Step) {
 		last = offset
 	}
 	if rules.Guarantee == AtLeastOnce {
-		return m, m.startAtLeastOnce(now)
+		return m, m.startAtLeastOnce()
 	}
 	if inv.Cached != nil {
 		m.entry = *inv.Cached
-		return m, m.consider(now)
+		return m, m.consider()
 	}
 	return m, m.load()
 }

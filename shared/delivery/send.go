@@ -21,13 +21,13 @@ func (m *Machine) openWindow() time.Time {
 
 // send sends the present attempt. Under exactly-once every path to it is a
 // conditional write by this invocation that covered it by the deadline.
-func (m *Machine) send(now time.Time) Step {
+func (m *Machine) send() Step {
 	in := m.intent
 	if in.Send.Count == 0 {
 		return m.letters()
 	}
-	if now.After(m.sendBy) {
-		return m.onSent(Answer{Now: now, Err: &Error{Kind: Retryable, Reason: ReasonOutOfTime, Message: "no time left to send", Err: m.lastErr}})
+	if m.now.After(m.sendBy) {
+		return m.onSent(Answer{Err: &Error{Kind: Retryable, Reason: ReasonOutOfTime, Message: "no time left to send", Err: m.lastErr}})
 	}
 	m.sends++
 	m.sent = in.Token
@@ -51,8 +51,8 @@ func (m *Machine) onSent(a Answer) Step {
 		return m.letters()
 	}
 	kind := KindOf(a.Err)
-	again := kind == Retryable || kind == InDoubt && (m.rules.Guarantee == AtLeastOnce || m.trusts(a.Now))
-	until := a.Now.Add(backoff(m.sends))
+	again := kind == Retryable || kind == InDoubt && (m.rules.Guarantee == AtLeastOnce || m.trusts())
+	until := m.now.Add(backoff(m.sends))
 	switch {
 	case kind == InDoubt && !again && m.undecidable() == nil:
 		return m.reconcile() // there is time to wait and look
@@ -69,7 +69,7 @@ func (m *Machine) onWaited(a Answer) Step {
 		return m.failSend(m.lastErr)
 	}
 	if m.rules.Guarantee == AtLeastOnce {
-		return m.send(a.Now)
+		return m.send()
 	}
 	return m.claim((*Machine).onAnnounced)
 }
@@ -90,14 +90,14 @@ func (m *Machine) giveUp(rows int64, why error) {
 	m.lost = errors.Join(m.lost, why)
 }
 
-// trusts reports whether the token of the intent decides at the given moment:
-// the server's token log can be believed, and cannot have forgotten it yet.
-func (m *Machine) trusts(now time.Time) bool {
+// trusts reports whether the token of the intent decides now: the server's token
+// log can be believed, and cannot have forgotten it yet.
+func (m *Machine) trusts() bool {
 	if m.intent.Token == "" || m.rules.Replay == ReplayProbe {
 		return false
 	}
 	if m.rules.Replay == ReplayAuto && !m.inv.Traits.TokensTrusted {
 		return false
 	}
-	return now.Before(m.intent.Created.Add(m.rules.TrustHorizon))
+	return m.now.Before(m.intent.Created.Add(m.rules.TrustHorizon))
 }
