@@ -4,11 +4,7 @@
 //
 //	proofs, err := demo.Run(ctx, s, demo.Options{Records: 1_000_000, Out: os.Stdout})
 //
-// What a run came to is decided by three things that do not trust the sink: the
-// offsets that the broker acknowledged, the generator, which recomputes every
-// record from its index, and the table and the queue as they are afterwards.
-// Each row of the table is compared column by column, byte by byte (rows.go);
-// each dead letter is parsed and compared with the record it is of (proof.go).
+// What a run came to is decided by package oracle, which does not ask the sink.
 //
 // All guarantees meet the same faults (faults.go). Exactly-once has to come out
 // exact; that at-least-once doubles and at-most-once loses is not arranged, but
@@ -34,6 +30,7 @@ import (
 	"oncehouse/infra/local/clickstream"
 	"oncehouse/infra/local/engine/faults"
 	"oncehouse/infra/local/mapping"
+	"oncehouse/infra/local/oracle"
 	"oncehouse/infra/local/stack"
 	"oncehouse/shared/delivery"
 )
@@ -68,7 +65,7 @@ type run struct {
 	guarantee delivery.Guarantee
 	pipeline  stack.Pipeline
 	records   int64
-	producer  *producer
+	producer  *oracle.Producer
 	chaos     *chaos
 	begun     time.Time
 }
@@ -107,7 +104,7 @@ func newRun(s *stack.Stack, options Options, guarantee delivery.Guarantee, recor
 	}
 	return &run{
 		Options: options, stack: s, guarantee: guarantee, records: records, pipeline: p,
-		producer: &producer{brokers: s.Broker.Addrs(), topic: p.Topic, partitions: p.Partitions, generator: generator},
+		producer: &oracle.Producer{Generator: generator, Topic: p.Topic, Partitions: p.Partitions},
 	}
 }
 
@@ -135,34 +132,35 @@ func (r *run) run(ctx context.Context) (Proof, error) {
 	defer running.Stop()
 	r.chaos.function, r.chaos.mapping = running.Function, running.Mapping
 	r.begun = time.Now()
-	index, err := r.deliver(ctx, running)
-	if err != nil {
+	if err := r.producer.Open(r.stack.Broker.Addrs()); err != nil {
 		return Proof{}, err
 	}
-	return r.prove(ctx, index, time.Since(r.begun))
+	defer r.producer.Close()
+	if err := r.deliver(ctx, running); err != nil {
+		return Proof{}, err
+	}
+	return r.prove(ctx, time.Since(r.begun))
 }
 
-// deliver produces and delivers everything, under faults, and returns what was
-// produced.
-func (r *run) deliver(ctx context.Context, running *stack.Running) ([][]int64, error) {
+// deliver produces and delivers everything, under faults.
+func (r *run) deliver(ctx context.Context, running *stack.Running) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	broken := make(chan error, 1)
 	go func() { broken <- r.chaos.run(ctx, r.records) }()
 	stopProgress := r.showProgress(ctx)
 	defer stopProgress()
-	index, err := r.producer.produce(ctx, r.records)
-	if err != nil {
-		return nil, err
+	if err := r.producer.Produce(ctx, r.records); err != nil {
+		return err
 	}
 	if err := r.drain(ctx, running.Mapping, broken); err != nil {
-		return nil, err
+		return err
 	}
 	cancel()
 	// Zombies may still be at work: they are part of the result.
 	within, done := context.WithTimeout(context.WithoutCancel(ctx), 2*r.pipeline.Timeout)
 	defer done()
-	return index, errors.Join(running.Mapping.Shutdown(within), running.Function.Shutdown(within))
+	return errors.Join(running.Mapping.Shutdown(within), running.Function.Shutdown(within))
 }
 
 // drain waits until everything is delivered. Error: the schedule could not be
@@ -193,15 +191,19 @@ func (r *run) drain(ctx context.Context, m *mapping.Mapping, broken <-chan error
 }
 
 // prove looks at what there is.
-func (r *run) prove(ctx context.Context, index [][]int64, took time.Duration) (Proof, error) {
+func (r *run) prove(ctx context.Context, took time.Duration) (Proof, error) {
 	r.say("%s: all is delivered in %.1f s; every row and every dead letter is being compared with what was produced", r.guarantee, took.Seconds())
-	c := newChecker(&truth{generator: r.producer.generator, topic: r.pipeline.Topic, pipeline: r.pipeline.Name, index: index})
-	rows, err := r.query(ctx, fmt.Sprintf(rowQuery, r.pipeline.Table))
+	truth, err := r.producer.Truth(ctx, r.pipeline.Name)
+	if err != nil {
+		return Proof{}, err
+	}
+	c := oracle.NewChecker(truth)
+	rows, err := r.query(ctx, fmt.Sprintf(oracle.RowQuery, r.pipeline.Table))
 	if err != nil {
 		return Proof{}, err
 	}
 	defer func() { _ = rows.Close() }()
-	if err := readRows(rows, c.row); err != nil {
+	if err := c.Rows(rows); err != nil {
 		return Proof{}, err
 	}
 	letters, err := r.stack.ReceiveLetters(ctx)
@@ -209,11 +211,12 @@ func (r *run) prove(ctx context.Context, index [][]int64, took time.Duration) (P
 		return Proof{}, err
 	}
 	for _, body := range letters {
-		c.letter(body)
+		c.Letter(body)
 	}
-	p := c.finish()
-	p.Guarantee, p.Seconds = r.guarantee, math.Round(took.Seconds()*100)/100
-	p.Kills, p.Recuts = r.chaos.kills.Load(), r.chaos.recuts.Load()
+	p := Proof{
+		Guarantee: r.guarantee, Count: c.Finish(), Kills: r.chaos.kills.Load(), Recuts: r.chaos.recuts.Load(),
+		Seconds: math.Round(took.Seconds()*100) / 100,
+	}
 	for _, problem := range c.Problems {
 		r.say("  e.g. %s", problem)
 	}

@@ -39,7 +39,7 @@ func (r *run) showProgress(ctx context.Context) (stop func()) {
 			case <-tick.C:
 			}
 			stored = r.countStored(ctx, stored)
-			r.print(time.Since(r.begun), r.producer.done.Load(), stored)
+			r.print(time.Since(r.begun), r.producer.Acknowledged(), stored)
 		}
 	})
 	return func() {

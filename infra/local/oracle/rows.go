@@ -1,4 +1,4 @@
-package demo
+package oracle
 
 import (
 	"bufio"
@@ -127,8 +127,8 @@ func (r *rowReader) length() uint64 {
 	return n
 }
 
-// rowQuery selects what readRows reads.
-const rowQuery = "SELECT _topic, _partition, _offset, event_id, user_id, session, url, referrer, ts, duration_ms, price, tags, props, _timestamp, _key FROM %s FORMAT RowBinary"
+// RowQuery selects what Checker.Rows reads, from a table.
+const RowQuery = "SELECT _topic, _partition, _offset, event_id, user_id, session, url, referrer, ts, duration_ms, price, tags, props, _timestamp, _key FROM %s FORMAT RowBinary"
 
 // readRows hands every row of a RowBinary stream to see, which must not keep
 // the values. Error: the stream is not whole.
