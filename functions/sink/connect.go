@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
-	"os"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
@@ -44,45 +40,11 @@ func connect(ctx context.Context, cfg *config.Config, logger *slog.Logger) (hand
 	}
 	ports.Letters = queue.New(cloud, cfg.LetterQueue)
 	if len(cfg.Brokers) > 0 {
-		if ports.Source, err = connectKafka(ctx, cfg, cloud); err != nil {
+		cluster, err := cfg.Connect(ctx, cfg.Brokers, cloud)
+		if err != nil {
 			return ports, err
 		}
+		ports.Source = kafkasource.New(cluster)
 	}
 	return ports, nil
-}
-
-func connectKafka(ctx context.Context, cfg *config.Config, cloud aws.Config) (*kafkasource.Source, error) {
-	options := kafkasource.Options{Brokers: cfg.Brokers}
-	if cfg.KafkaTLS {
-		options.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-		if cfg.KafkaCAFile != "" {
-			pem, err := os.ReadFile(cfg.KafkaCAFile)
-			if err != nil {
-				return nil, fmt.Errorf("read the CA file of Kafka: %w", err)
-			}
-			options.TLS.RootCAs = x509.NewCertPool()
-			if !options.TLS.RootCAs.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("read the CA file of Kafka: no certificate in %s", cfg.KafkaCAFile)
-			}
-		}
-	}
-	user, password := cfg.KafkaUser, cfg.KafkaPassword
-	if ref := cfg.KafkaSecret; ref != nil {
-		texts, err := secrets.FetchKeys(ctx, secretsmanager.NewFromConfig(cloud), *ref, "username", "password")
-		if err != nil {
-			return nil, err
-		}
-		user, password = texts[0].Reveal(), texts[1]
-	}
-	switch cfg.KafkaAuth {
-	case "iam":
-		options.SASL = kafkasource.IAM(cloud.Credentials)
-	case "scram-sha-512":
-		options.SASL = kafkasource.SCRAM512(user, password.Reveal())
-	case "scram-sha-256":
-		options.SASL = kafkasource.SCRAM256(user, password.Reveal())
-	case "plain":
-		options.SASL = kafkasource.Plain(user, password.Reveal())
-	}
-	return kafkasource.New(options)
 }

@@ -14,6 +14,7 @@ import (
 
 	"oncehouse/functions/sink/config"
 	"oncehouse/functions/sink/handler"
+	"oncehouse/shared/memory"
 	"oncehouse/shared/runtimeapi"
 )
 
@@ -28,9 +29,9 @@ func main() {
 	if err != nil {
 		refuse(ctx, environ, "Configuration", err)
 	}
-	logger := slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: cfg.Level()})).
+	logger := slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: cfg.LogLevel})).
 		With("pipeline", cfg.Pipeline, "version", version, "commit", commit)
-	cfg.LimitMemory()
+	memory.Limit(cfg.MemoryBytes)
 	ports, err := connect(ctx, cfg, logger)
 	if err != nil {
 		refuse(ctx, environ, "Connections", err)

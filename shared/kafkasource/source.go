@@ -1,10 +1,10 @@
 // Package kafkasource is the delivery.Source that reads records again from
 // Kafka, by offset:
 //
-//	source, err := kafkasource.New(kafkasource.Options{
+//	source := kafkasource.New(kafkacluster.Cluster{
 //		Brokers: []string{"b-1.example:9098"},
 //		TLS:     &tls.Config{},
-//		SASL:    kafkasource.IAM(awsConfig.Credentials),
+//		SASL:    kafkacluster.IAM(awsConfig.Credentials),
 //	})
 //	records, err := source.Fetch(ctx, tp, offsets.Between(10, 19))
 //
@@ -20,22 +20,16 @@ package kafkasource
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/base64"
-	"errors"
 	"fmt"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/sasl"
-	saslaws "github.com/twmb/franz-go/pkg/sasl/aws"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/kafka"
+	"oncehouse/shared/kafkacluster"
 	"oncehouse/shared/offsets"
 )
 
@@ -43,8 +37,6 @@ import (
 const ReasonSource delivery.Reason = "Source"
 
 const (
-	// clientID is how the broker's logs and quotas name the reader.
-	clientID = "oncehouse"
 	// maxWaitMillis is how long a broker may wait for bytes that it says it has
 	// (those of tiered storage come late).
 	maxWaitMillis = 500
@@ -56,43 +48,6 @@ const (
 	maxFailures = 10
 )
 
-// Options say where Kafka is.
-type Options struct {
-	// Brokers are the bootstrap addresses, host:port.
-	Brokers []string
-	// TLS is nil for plaintext.
-	TLS *tls.Config
-	// SASL is nil without authentication; see Plain, SCRAM256, SCRAM512 and IAM.
-	SASL sasl.Mechanism
-}
-
-// Plain authenticates by SASL/PLAIN.
-func Plain(user, password string) sasl.Mechanism {
-	return plain.Auth{User: user, Pass: password}.AsMechanism()
-}
-
-// SCRAM256 authenticates by SASL/SCRAM-SHA-256.
-func SCRAM256(user, password string) sasl.Mechanism {
-	return scram.Auth{User: user, Pass: password}.AsSha256Mechanism()
-}
-
-// SCRAM512 authenticates by SASL/SCRAM-SHA-512, the one that MSK has.
-func SCRAM512(user, password string) sasl.Mechanism {
-	return scram.Auth{User: user, Pass: password}.AsSha512Mechanism()
-}
-
-// IAM authenticates by AWS_MSK_IAM. The credentials are asked for at every
-// authentication, since a role's expire.
-func IAM(credentials aws.CredentialsProvider) sasl.Mechanism {
-	return saslaws.ManagedStreamingIAM(func(ctx context.Context) (saslaws.Auth, error) {
-		c, err := credentials.Retrieve(ctx)
-		if err != nil {
-			return saslaws.Auth{}, fmt.Errorf("get credentials for Kafka: %w", err)
-		}
-		return saslaws.Auth{AccessKey: c.AccessKeyID, SecretKey: c.SecretAccessKey, SessionToken: c.SessionToken, UserAgent: clientID}, nil
-	})
-}
-
 // Source is a delivery.Source. Its methods are safe for concurrent use. Use New.
 type Source struct {
 	options []kgo.Opt
@@ -100,23 +55,9 @@ type Source struct {
 
 var _ delivery.Source = (*Source)(nil)
 
-// New returns a source. It does no I/O. Error: no brokers, or options that do
-// not go together.
-func New(o Options) (*Source, error) {
-	if len(o.Brokers) == 0 {
-		return nil, errors.New("configure kafka source: no brokers")
-	}
-	opts := []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.ClientID(clientID), kgo.DisableClientMetrics(), kgo.RequestRetries(requestRetries)}
-	if o.TLS != nil {
-		opts = append(opts, kgo.DialTLSConfig(o.TLS))
-	}
-	if o.SASL != nil {
-		opts = append(opts, kgo.SASL(o.SASL))
-	}
-	if err := kgo.ValidateOpts(opts...); err != nil {
-		return nil, fmt.Errorf("configure kafka source: %w", err)
-	}
-	return &Source{options: opts}, nil
+// New returns a source. It does no I/O.
+func New(cluster kafkacluster.Cluster) *Source {
+	return &Source{options: append(cluster.Options(), kgo.RequestRetries(requestRetries))}
 }
 
 // TopicID implements delivery.Source: the id as Kafka's own tools print it, ""

@@ -2,22 +2,22 @@ package kafkasource_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl"
 	"go.uber.org/goleak"
 
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/kafka"
+	"oncehouse/shared/kafkacluster"
 	"oncehouse/shared/kafkasource"
 	"oncehouse/shared/offsets"
 )
@@ -262,23 +262,22 @@ func TestContextBoundsACall(t *testing.T) {
 }
 
 func TestAuthentication(t *testing.T) {
-	for name, mechanism := range map[string]func(user, password string) kafkasource.Options{
-		"PLAIN":         func(u, p string) kafkasource.Options { return kafkasource.Options{SASL: kafkasource.Plain(u, p)} },
-		"SCRAM-SHA-256": func(u, p string) kafkasource.Options { return kafkasource.Options{SASL: kafkasource.SCRAM256(u, p)} },
-		"SCRAM-SHA-512": func(u, p string) kafkasource.Options { return kafkasource.Options{SASL: kafkasource.SCRAM512(u, p)} },
+	for name, mechanism := range map[string]func(user, password string) sasl.Mechanism{
+		"PLAIN":         kafkacluster.Plain,
+		"SCRAM-SHA-256": kafkacluster.SCRAM256,
+		"SCRAM-SHA-512": kafkacluster.SCRAM512,
 	} {
 		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic), kfake.EnableSASL(), kfake.Superuser(name, "reader", "secret"))
 		require.NoError(t, err)
-		good, bad := mechanism("reader", "secret"), mechanism("reader", "wrong")
-		good.Brokers, bad.Brokers = cluster.ListenAddrs(), cluster.ListenAddrs()
-		source, err := kafkasource.New(good)
-		require.NoError(t, err)
+		as := func(password string) *kafkasource.Source {
+			return kafkasource.New(kafkacluster.Cluster{Brokers: cluster.ListenAddrs(), SASL: mechanism("reader", password)})
+		}
+		source := as("secret")
 		id, err := source.TopicID(t.Context(), topic)
 		require.NoError(t, err, name)
 		require.NotEmpty(t, id)
 		// kfake hangs up on a wrong password where Kafka says so; both are told.
-		source, err = kafkasource.New(bad)
-		require.NoError(t, err)
+		source = as("wrong")
 		_, err = source.TopicID(t.Context(), topic)
 		require.ErrorContains(t, err, "wants TLS or another SASL mechanism", name)
 		require.NotContains(t, err.Error(), "wrong", "no secret in an error")
@@ -295,35 +294,6 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-func TestIAMAsksForCredentialsEachTime(t *testing.T) {
-	asked := 0
-	mechanism := kafkasource.IAM(aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-		asked++
-		if asked == 3 {
-			return aws.Credentials{}, errors.New("role is gone")
-		}
-		return aws.Credentials{AccessKeyID: fmt.Sprintf("AK%d", asked), SecretAccessKey: "s", SessionToken: "t"}, nil
-	}))
-	require.Equal(t, "AWS_MSK_IAM", mechanism.Name())
-	for i := 1; i <= 2; i++ {
-		_, message, err := mechanism.Authenticate(t.Context(), "b-1.demo.abcdef.c1.kafka.eu-west-1.amazonaws.com:9098")
-		require.NoError(t, err)
-		require.Contains(t, string(message), fmt.Sprintf("AK%d/", i))
-		require.Contains(t, string(message), "eu-west-1")
-	}
-	_, _, err := mechanism.Authenticate(t.Context(), "b-1.demo.abcdef.c1.kafka.eu-west-1.amazonaws.com:9098")
-	require.ErrorContains(t, err, "get credentials for Kafka: role is gone")
-}
-
-func TestNewConnectsToNothing(t *testing.T) {
-	_, err := kafkasource.New(kafkasource.Options{Brokers: []string{"127.0.0.1:1"}, TLS: &tls.Config{MinVersion: tls.VersionTLS12}})
-	require.NoError(t, err)
-	_, err = kafkasource.New(kafkasource.Options{})
-	require.EqualError(t, err, "configure kafka source: no brokers")
-	_, err = kafkasource.New(kafkasource.Options{Brokers: []string{"host:port"}})
-	require.ErrorContains(t, err, "configure kafka source")
-}
-
 type cluster struct {
 	*kfake.Cluster
 	source *kafkasource.Source
@@ -337,8 +307,7 @@ func start(t *testing.T) *cluster {
 	c.Cluster, err = kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(2, topic))
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
-	c.source, err = kafkasource.New(kafkasource.Options{Brokers: c.ListenAddrs()})
-	require.NoError(t, err)
+	c.source = kafkasource.New(kafkacluster.Cluster{Brokers: c.ListenAddrs()})
 	c.writer = c.client(t)
 	return c
 }

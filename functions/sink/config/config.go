@@ -8,11 +8,7 @@
 //	engine, err := delivery.NewEngine(cfg.Rules(), ports)
 //
 // The struct's tags are the one place that says what a setting is called, what
-// it may be and what it means: the parser, the messages and docs/settings.md
-// (go generate) are made from them. A setting that starts with ONCEHOUSE_ and is
-// not one of them is refused, because a misspelt setting would have no effect.
-//
-//go:generate go test . -run TestSettingsAreDocumented -update
+// it may be and what it means (shared/settings).
 package config
 
 import (
@@ -20,17 +16,26 @@ import (
 
 	"oncehouse/shared/clickhouse"
 	"oncehouse/shared/delivery"
+	"oncehouse/shared/kafkacluster"
+	"oncehouse/shared/memory"
 	"oncehouse/shared/rowbinary"
 	"oncehouse/shared/secrets"
+	"oncehouse/shared/settings"
 )
 
 // Prefix is what the names of all settings begin with.
-const Prefix = "ONCEHOUSE_"
+const Prefix = settings.Prefix
+
+// Error is a configuration that is refused, with every problem of it.
+type Error = settings.Error
+
+// Environ makes a map of what os.Environ returns.
+func Environ(list []string) map[string]string { return settings.Environ(list) }
+
+// Settings are all of them, in the order of the struct.
+func Settings() []settings.Setting { return settings.Of(&Config{}) }
 
 // Config is the sink's configuration. Parse makes valid ones.
-//
-// Tags: env and envDefault as caarlos0/env reads them; oneof (values), min and
-// max (inclusive) and match (a form in rules.go) say what is allowed.
 type Config struct {
 	_ struct{} `section:"The pipeline"`
 
@@ -40,7 +45,7 @@ type Config struct {
 	Guarantee    delivery.Guarantee `env:"GUARANTEE" envDefault:"exactly-once" oneof:"exactly-once at-least-once at-most-once" doc:"What the pipeline promises."`
 	LedgerTable  string             `env:"LEDGER_TABLE" match:"dynamo" doc:"The DynamoDB table of the ledger (partition key: lane, a string). Required unless the guarantee is at-least-once; with at-least-once it marks the lanes that exactly-once knew."`
 	LetterQueue  string             `env:"DEAD_LETTER_QUEUE_URL,required" match:"url" doc:"The SQS queue for records that do not fit the table."`
-	LogLevel     string             `env:"LOG_LEVEL" envDefault:"info" oneof:"debug info warn error" doc:"The least level that is logged. The summary line of a lane that went well is info."`
+	LogLevel     settings.Level     `env:"LOG_LEVEL" envDefault:"info" oneof:"debug info warn error" doc:"The least level that is logged. The summary line of a lane that went well is info."`
 	PartialBatch bool               `env:"REPORT_BATCH_ITEM_FAILURES" envDefault:"false" doc:"Report failed lanes and let the others pass. Only together with ReportBatchItemFailures at the event source mapping (provisioned mode): without it Lambda would take the report for success."`
 	Lanes        int                `env:"LANE_CONCURRENCY" envDefault:"4" min:"1" max:"64" doc:"How many partitions of one event are delivered at a time."`
 
@@ -56,7 +61,7 @@ type Config struct {
 	_ struct{} `section:"Delivery"`
 
 	ChunkRows             int                 `env:"CHUNK_ROWS" envDefault:"500000" min:"1" max:"999999" doc:"The most rows of one insert."`
-	ChunkBytes            Bytes               `env:"CHUNK_BYTES" envDefault:"64MiB" min:"1KiB" max:"255MiB" doc:"The most encoded bytes of one insert."`
+	ChunkBytes            settings.Bytes      `env:"CHUNK_BYTES" envDefault:"64MiB" min:"1KiB" max:"255MiB" doc:"The most encoded bytes of one insert."`
 	Replay                delivery.Replay     `env:"REPLAY" envDefault:"auto" oneof:"auto token probe" doc:"How an insert whose answer was lost is finished: again under its token, or by looking into the table first. auto lets the table decide."`
 	OnRecreate            delivery.OnRecreate `env:"ON_RECREATE" envDefault:"block" oneof:"block new-generation" doc:"What happens when the topic was deleted and made again."`
 	MaxAttempts           int                 `env:"MAX_ATTEMPTS" envDefault:"3" min:"1" max:"100" doc:"How often missing rows are sent, each time under a new token, before somebody is called; from then on it is once an invocation."`
@@ -79,13 +84,8 @@ type Config struct {
 
 	_ struct{} `section:"Kafka (the event source mapping reads it; the sink itself does only to finish what was interrupted)"`
 
-	Brokers       []string     `env:"KAFKA_BROKERS" match:"broker" doc:"Bootstrap brokers. Without a route to Kafka a lane stops when only the broker could tell: an interrupted insert whose records came back in other batches, a topic that may have been recreated."`
-	KafkaAuth     string       `env:"KAFKA_AUTH" envDefault:"none" oneof:"none iam scram-sha-512 scram-sha-256 plain" doc:"How the sink authenticates. iam is MSK's, with the function's own role."`
-	KafkaTLS      bool         `env:"KAFKA_TLS" envDefault:"false" doc:"Connect by TLS. iam needs it."`
-	KafkaCAFile   string       `env:"KAFKA_CA_FILE" doc:"A PEM file with the authorities to trust instead of the system's."`
-	KafkaUser     string       `env:"KAFKA_USER" doc:"The user of scram and plain."`
-	KafkaPassword secrets.Text `env:"KAFKA_PASSWORD" doc:"The password of scram and plain, in clear. Prefer KAFKA_SECRET."`
-	KafkaSecret   *secrets.Ref `env:"KAFKA_SECRET" match:"secret" doc:"The ARN of a JSON secret with the keys username and password, as MSK keeps them."`
+	Brokers []string `env:"KAFKA_BROKERS" match:"broker" doc:"Bootstrap brokers. Without a route to Kafka a lane stops when only the broker could tell: an interrupted insert whose records came back in other batches, a topic that may have been recreated."`
+	kafkacluster.Settings
 
 	_ struct{} `section:"Rows"`
 
@@ -118,6 +118,16 @@ type Config struct {
 
 	// MemoryBytes is the function's memory, 0 outside of Lambda.
 	MemoryBytes int64 `env:"-"`
+}
+
+// Parse reads a configuration. The error is an *Error.
+func Parse(environ map[string]string) (*Config, error) {
+	c := &Config{}
+	if err := settings.Read(environ, c, c.check); err != nil {
+		return nil, err
+	}
+	c.MemoryBytes = memory.Size(environ)
+	return c, nil
 }
 
 // Rules are what delivery is asked for.

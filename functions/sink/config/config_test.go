@@ -2,11 +2,9 @@ package config_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,12 +16,7 @@ import (
 	"oncehouse/shared/rowbinary"
 )
 
-var update = flag.Bool("update", false, "write docs/settings.md")
-
-const (
-	document = "../../../docs/settings.md"
-	secret   = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:clickhouse-AbCdEf:password"
-)
+const secret = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:clickhouse-AbCdEf:password"
 
 // least is an environment with what is required, and no more.
 func least(more ...string) map[string]string {
@@ -46,7 +39,7 @@ func TestTheLeastIsEnough(t *testing.T) {
 	require.Equal(t, int64(256<<20), cfg.MemoryBytes)
 	require.NoError(t, cfg.Target().Validate())
 	require.Equal(t, rowbinary.StandardProvenance(), cfg.Rows().Provenance)
-	require.Equal(t, slog.LevelInfo, cfg.Level())
+	require.Equal(t, slog.LevelInfo, cfg.LogLevel.Level())
 }
 
 func TestSettingsArriveWhereTheyBelong(t *testing.T) {
@@ -64,7 +57,7 @@ func TestSettingsArriveWhereTheyBelong(t *testing.T) {
 	require.Equal(t, rowbinary.Delete{Marker: "gone", KeyColumns: []string{"a", "b"}, KeyFormat: rowbinary.KeyText}, cfg.Rows().Delete)
 	require.InDelta(t, 0.25, cfg.Rules().PoisonShare, 0)
 	require.True(t, cfg.PartialBatch)
-	require.Equal(t, slog.LevelWarn, cfg.Level())
+	require.Equal(t, slog.LevelWarn, cfg.LogLevel.Level())
 }
 
 func TestProblems(t *testing.T) {
@@ -185,44 +178,4 @@ func TestKafka(t *testing.T) {
 		}
 		require.ErrorContains(t, err, c.want, c.settings)
 	}
-}
-
-func TestBytes(t *testing.T) {
-	for text, want := range map[string]config.Bytes{"0": 0, "1": 1, "1KiB": 1024, "1 kB": 1000, "64MiB": 64 << 20, "3GB": 3e9} {
-		var b config.Bytes
-		require.NoError(t, b.UnmarshalText([]byte(text)), text)
-		require.Equal(t, want, b, text)
-		var again config.Bytes
-		require.NoError(t, again.UnmarshalText([]byte(b.String())))
-		require.Equal(t, b, again)
-	}
-	for _, text := range []string{"", "-1", "1.5MiB", "MiB", "64mb", "9999999999999GiB"} {
-		var b config.Bytes
-		require.Error(t, b.UnmarshalText([]byte(text)), text)
-	}
-}
-
-// Every setting says what it is for and what it may be, and its default is one
-// of those.
-func TestSettingsAreWhole(t *testing.T) {
-	seen := map[string]bool{}
-	for _, s := range config.Settings() {
-		require.False(t, seen[s.Name], s.Name)
-		seen[s.Name] = true
-		require.NotEmpty(t, s.Doc, s.Name)
-		require.NotEmpty(t, s.Section, s.Name)
-		require.NotEmpty(t, s.Allowed, s.Name)
-		require.NotContains(t, s.Allowed, "from  to", "%s has no bounds", s.Name)
-		require.True(t, strings.HasSuffix(s.Doc, "."), s.Name)
-	}
-}
-
-// docs/settings.md is made by `go generate ./functions/sink/config`.
-func TestSettingsAreDocumented(t *testing.T) {
-	if *update {
-		require.NoError(t, os.WriteFile(document, []byte(config.Markdown()), 0o600))
-	}
-	text, err := os.ReadFile(document)
-	require.NoError(t, err)
-	require.Equal(t, config.Markdown(), string(text), "docs/settings.md is stale: run go generate ./functions/sink/config")
 }

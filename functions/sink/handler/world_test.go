@@ -174,7 +174,7 @@ func newWorld(t *testing.T, more ...string) *world {
 	w := &world{table: newTable(), ledger: memory.New(), letters: &letters.Letters{}}
 	w.Handler, err = handler.New(cfg,
 		handler.Ports{Ledger: w.ledger, Table: w.table, Letters: w.letters},
-		handler.Output{Log: slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: cfg.Level()})), Metrics: &w.metrics})
+		handler.Output{Log: slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: cfg.LogLevel})), Metrics: &w.metrics})
 	require.NoError(t, err)
 	return w
 }

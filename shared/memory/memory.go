@@ -1,18 +1,24 @@
-package config
+// Package memory fits Go's runtime to the memory that Lambda gives a function.
+//
+//	memory.Limit(memory.Size(environ))
+package memory
 
 import (
-	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 )
 
-// Level is the least level that is logged.
-func (c *Config) Level() slog.Level {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
-		return slog.LevelInfo // a Config that Parse did not make
+// variable is Lambda's own: the function's memory in MB.
+const variable = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE"
+
+// Size is the function's memory in bytes, 0 outside of Lambda.
+func Size(environ map[string]string) int64 {
+	size, err := strconv.ParseInt(environ[variable], 10, 32)
+	if err != nil {
+		return 0
 	}
-	return level
+	return size << 20
 }
 
 // gcPercent is how much garbage may gather, relative to what is in use, before
@@ -25,18 +31,19 @@ const gcPercent = 50
 // one with less. https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
 const cpuBytes = 1769 << 20
 
-// LimitMemory fits Go's runtime to the function's memory. A tenth of it is left
-// for what Go does not count: the binary itself and the kernel's buffers.
+// Limit fits Go's runtime to a function of that many bytes of memory; 0, outside
+// of Lambda, sets no limit. A tenth of it is left for what Go does not count: the
+// binary itself and the kernel's buffers.
 //
 // Go sees two processors also where the function has the time of less than one. Two
 // at work would use that time up twice as fast and gain nothing; and the runtime's
 // sync.Pools, the one of aws-lambda-go for payloads first of all, would keep their
 // buffers once for each.
-func (c *Config) LimitMemory() {
+func Limit(bytes int64) {
 	debug.SetGCPercent(gcPercent)
-	if c.MemoryBytes > 0 {
-		debug.SetMemoryLimit(c.MemoryBytes / 10 * 9)
-		processors := int((c.MemoryBytes + cpuBytes - 1) / cpuBytes)
+	if bytes > 0 {
+		debug.SetMemoryLimit(bytes / 10 * 9)
+		processors := int((bytes + cpuBytes - 1) / cpuBytes)
 		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), processors))
 	}
 }

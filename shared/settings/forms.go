@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"net/url"
@@ -7,34 +7,34 @@ import (
 	"oncehouse/shared/secrets"
 )
 
-// rule is a form that a text must have, and how to say it.
-type rule struct {
+// form is what a text must look like, and how to say it.
+type form struct {
 	says   string
 	admits func(string) bool
 }
 
-// ruleOf returns the rule that a match tag names, the zero rule for none.
-func ruleOf(match string) rule {
+// formOf returns the form that a match tag names, the zero form for none.
+func formOf(match string) form {
 	switch match {
 	case "pipeline": // no slash and no colon: they part the ledger's keys and the tokens
-		return rule{"a name of letters, digits and ._-, at most 63", func(s string) bool { return isName(s, "._-", 63) }}
+		return form{"a name of letters, digits and ._-, at most 63", func(s string) bool { return isName(s, "._-", 63) }}
 	case "topic": // org.apache.kafka.common.internals.Topic
-		return rule{"a Kafka topic", func(s string) bool { return s != "." && s != ".." && isName(s, "._-", 249) }}
+		return form{"a Kafka topic", func(s string) bool { return s != "." && s != ".." && isName(s, "._-", 249) }}
 	case "cluster":
-		return rule{"a name of letters, digits and ._-/, at most 128", func(s string) bool { return isName(s, "._-/", 128) }}
+		return form{"a name of letters, digits and ._-/, at most 128", func(s string) bool { return isName(s, "._-/", 128) }}
 	case "dynamo":
-		return rule{"the name or ARN of a DynamoDB table", func(s string) bool { return len(s) >= 3 && isName(s, "._-:/", 1024) }}
+		return form{"the name or ARN of a DynamoDB table", func(s string) bool { return len(s) >= 3 && isName(s, "._-:/", 1024) }}
 	case "url":
-		return rule{"a URL, http:// or https://", isURL}
+		return form{"a URL, http:// or https://", isURL}
 	case "endpoint":
-		return rule{"http://host:port or https://host:port, several with commas", isEndpoint}
+		return form{"http://host:port or https://host:port, several with commas", isEndpoint}
 	case "broker":
-		return rule{"host:port, several with commas", isBroker}
+		return form{"host:port, several with commas", isBroker}
 	case "secret":
-		return rule{"arn:aws:secretsmanager:<region>:<account>:secret:<name>, with or without :<json key>",
+		return form{"arn:aws:secretsmanager:<region>:<account>:secret:<name>, with or without :<json key>",
 			func(s string) bool { _, err := secrets.ParseRef(s); return err == nil }}
 	}
-	return rule{}
+	return form{}
 }
 
 // isName: ASCII letters, digits and the extra characters, at most that many.
