@@ -44,6 +44,11 @@ type Pipeline struct {
 	Timeout time.Duration `yaml:"timeout"`
 	// Settings are further ones of docs/settings.md, without ONCEHOUSE_.
 	Settings map[string]string `yaml:"settings"`
+
+	// Bootstrap is another program in the sink's place; default the sink.
+	Bootstrap string `yaml:"-"`
+	// Env are further variables of the process; they win over the stack's.
+	Env map[string]string `yaml:"-"`
 }
 
 // cluster names the local broker in the ledger's keys: events of self-managed
@@ -153,7 +158,7 @@ func (s *Stack) Function(p Pipeline) (*lambdahost.Function, io.Writer, error) {
 		return nil, nil, err
 	}
 	fn, err := lambdahost.New(lambdahost.Config{
-		Name: p.Name, Bootstrap: s.bootstrap, MemoryMB: functionMemoryMB,
+		Name: p.Name, Bootstrap: cmp.Or(p.Bootstrap, s.bootstrap), MemoryMB: functionMemoryMB,
 		Timeout: p.Timeout, Concurrency: p.Environments(), Env: s.environment(p), Log: log,
 	})
 	if err != nil {
@@ -180,6 +185,7 @@ func (s *Stack) environment(p Pipeline) map[string]string {
 	for name, value := range settings {
 		env["ONCEHOUSE_"+strings.TrimPrefix(name, "ONCEHOUSE_")] = value
 	}
+	maps.Copy(env, p.Env)
 	return env
 }
 
