@@ -84,8 +84,9 @@ type Row struct {
 
 // Topic is what must be known of a topic before anything is written to it.
 type Topic struct {
-	Partitions      int32
-	MaxMessageBytes int32
+	Partitions int32 `json:"partitions"`
+	// MaxMessageBytes bounds a batch of records (max.message.bytes).
+	MaxMessageBytes int32 `json:"max_message_bytes"`
 }
 
 // Record is one message to publish.
@@ -114,6 +115,8 @@ type Transaction struct {
 // Standing is where a shard stands when its log is opened.
 type Standing struct {
 	Cursor *Cursor // the last committed one; nil if there is none
+	// Expired: there is no cursor, and records that were here before are gone.
+	Expired bool
 	// Plan is the last plan that was written after that cursor, whether its
 	// transaction was committed, aborted or cut off: some of its records may have
 	// been seen. It is finished before anything else. nil if there is none.
@@ -125,19 +128,32 @@ type Standing struct {
 type Cursor struct {
 	Version     int    `json:"version"`
 	Incarnation string `json:"incarnation"` // random; new whenever positions start anew
+	Shard       int    `json:"shard"`       // of Shards, from 0
+	Shards      int    `json:"shards"`
 	// Window is the number of the window that was opened last; 0 before the first.
 	Window int64 `json:"window"`
-	// Open is that window while some of its rows are unpublished: those with a
-	// seq above Seq. nil once it is finished.
-	Open *Window `json:"open,omitempty"`
-	Seq  int64   `json:"seq,omitempty"`
+	// Open is the plan of that window while some of its rows are unpublished:
+	// those with a seq above Seq. It holds for attempts that wrote none of their
+	// own. nil once the window is finished.
+	Open *Plan `json:"open,omitempty"`
+	Seq  int64 `json:"seq,omitempty"`
 	// Done is the snapshot up to which everything is published, rows of Open aside.
 	Done string `json:"done"`
 	Identity
-	// LastID and LastSeq are of the row published last, for people and for the
-	// refusal of a cursor that is ahead of the database.
+	// LastID and LastSeq are of the published row with the highest seq, for people
+	// and for the refusal of a cursor that is ahead of the database.
 	LastID  string `json:"last_id,omitempty"`
 	LastSeq int64  `json:"last_seq,omitempty"`
+	// Move: this shard is closed, because the outbox is getting other shards.
+	Move *Move `json:"move,omitempty"`
+}
+
+// Move is the mark of a shard that stands at the snapshot at which all others
+// stand too, and from which the new ones start.
+type Move struct {
+	Shards      int    `json:"shards"`
+	Incarnation string `json:"incarnation"` // of the new shards
+	At          string `json:"at"`
 }
 
 // Plan says what the attempts at a window will do, before the first of them does
@@ -147,10 +163,12 @@ type Plan struct {
 	Incarnation string `json:"incarnation"`
 	Number      int64  `json:"window"`
 	Window
-	// Partitions is how many partitions each topic counted when the plan was made.
-	Partitions map[string]int32 `json:"partitions"`
-	// Dead are the seqs that go to the dead-letter topic.
-	Dead []int64 `json:"dead,omitempty"`
+	// Topics are as they were when the plan was made: another count of partitions
+	// would send a row elsewhere, another limit decide otherwise what fits.
+	Topics map[string]Topic `json:"topics"`
+	// Dead are the seqs that go to DeadTopic, of those not yet published.
+	Dead      []int64 `json:"dead,omitempty"`
+	DeadTopic string  `json:"dead_topic,omitempty"`
 	// Routing is the hash of the configuration that decides topic, partition,
 	// key, value and headers of a row.
 	Routing string `json:"routing"`
