@@ -12,6 +12,7 @@ import (
 
 	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/engine/chdb"
+	"oncehouse/infra/local/postgres"
 )
 
 type setupCommand struct {
@@ -55,6 +56,11 @@ func (c *setupCommand) Run(ctx context.Context) error {
 		return err
 	}
 	fmt.Printf("engine: %s %s for %s/%s\n", filepath.Base(filepath.Dir(library)), chdb.Release, runtime.GOOS, runtime.GOARCH)
+	if found, err := postgres.Find(root); err != nil {
+		fmt.Println("postgres: none (the outbox needs one: install PostgreSQL 13 or newer)")
+	} else {
+		fmt.Printf("postgres: %s\n", found)
+	}
 	if c.Kafka == "apache" {
 		if _, err := exec.LookPath("java"); err != nil {
 			return errors.New("KAFKA=apache needs java and it is missing: install Java 17 or newer, or use the embedded broker")
