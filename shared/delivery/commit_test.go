@@ -1,4 +1,4 @@
-package delivery
+package delivery_test
 
 import (
 	"errors"
@@ -8,22 +8,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	. "oncehouse/shared/delivery"
+	"oncehouse/shared/delivery/world"
 	"oncehouse/shared/offsets"
 )
 
 // deliver runs one invocation; fault gives the error of the n-th step of a kind,
 // nil to let the world perform it.
-func (w *world) deliver(of offsets.Set, fault func(op Op, n int) error) Outcome {
-	v := w.start(of, "A", nil)
-	for v.step.Op != OpDone {
-		if err := fault(v.step.Op, v.count[v.step.Op]+1); err != nil {
-			v.count[v.step.Op]++
-			v.step = v.m.Next(Answer{Now: w.now, Err: err})
+func deliver(w *world.World, of offsets.Set, fault func(op Op, n int) error) Outcome {
+	v := w.Start(of, "A", nil)
+	for v.Step.Op != OpDone {
+		if err := fault(v.Step.Op, v.Steps(v.Step.Op)+1); err != nil {
+			w.Answer(v, Answer{Err: err})
 			continue
 		}
-		w.step(v, fine)
+		w.Next(v, world.Fine)
 	}
-	return v.step.Outcome
+	return v.Step.Outcome
 }
 
 // A ledger that cannot be used is no other invocation: the error says what is
@@ -48,8 +49,8 @@ func TestLedgerFaultsKeepTheirCause(t *testing.T) {
 		"write, somebody else": {OpWrite, 1, ErrConflict, Fenced, "", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, tries := newWorld(), 0
-			out := w.deliver(offsets.Between(0, 9), func(op Op, n int) error {
+			w, tries := world.New(), 0
+			out := deliver(w, offsets.Between(0, 9), func(op Op, n int) error {
 				if op != c.op || n < c.from {
 					return nil
 				}
@@ -61,7 +62,7 @@ func TestLedgerFaultsKeepTheirCause(t *testing.T) {
 			require.Equal(t, c.kind, e.Kind, e)
 			require.Equal(t, c.remedy, e.Remedy)
 			require.Equal(t, c.tries, tries)
-			require.Empty(t, w.rows, "nothing is sent that was not announced")
+			require.Empty(t, w.Table.Rows, "nothing is sent that was not announced")
 			if c.kind != Fenced {
 				require.Equal(t, ReasonLedger, e.Reason)
 				require.Zero(t, out.Tally.Conflicts)
@@ -72,8 +73,8 @@ func TestLedgerFaultsKeepTheirCause(t *testing.T) {
 
 // A write whose answer is lost and that cannot be read back may have landed.
 func TestALostWriteThatCannotBeReadBackIsInDoubt(t *testing.T) {
-	w := newWorld()
-	out := w.deliver(offsets.Between(0, 9), func(op Op, n int) error {
+	w := world.New()
+	out := deliver(w, offsets.Between(0, 9), func(op Op, n int) error {
 		if op == OpWrite || op == OpLoad && n > 1 {
 			return errors.New("connection reset")
 		}
@@ -90,25 +91,24 @@ func TestALostWriteThatCannotBeReadBackIsInDoubt(t *testing.T) {
 func TestAtMostOnceWritesNothingOffThatItCannotSend(t *testing.T) {
 	for name, slow := range map[string]Op{"the insert before it": OpInsert, "its encoding": OpEncode} {
 		t.Run("behind "+name, func(t *testing.T) {
-			w := newWorld()
-			w.rules.Guarantee, w.rules.ChunkLimit.Rows = AtMostOnce, 5
-			v := w.start(offsets.Between(0, 9), "A", nil)
-			for v.step.Op != OpDone {
-				a := w.perform(v, fine)
-				if v.step.Op == slow {
-					w.advance(55 * time.Second)
+			w := world.New()
+			w.Rules.Guarantee, w.Rules.ChunkLimit.Rows = AtMostOnce, 5
+			v := w.Start(offsets.Between(0, 9), "A", nil)
+			for v.Step.Op != OpDone {
+				a := w.Perform(v, world.Fine)
+				if v.Step.Op == slow {
+					w.Advance(55 * time.Second)
 				}
-				a.Now = w.now
-				v.step = v.m.Next(a)
+				w.Answer(v, a)
 			}
-			out := v.step.Outcome
+			out := v.Step.Outcome
 			var e *Error
 			require.ErrorAs(t, out.Err, &e)
 			require.Equal(t, ReasonOutOfTime, e.Reason)
 			require.Zero(t, out.Tally.Lost)
 			require.NoError(t, out.Lost)
-			require.Equal(t, int64(len(w.rows)), w.entry.Next, "next passes what was sent")
-			require.Equal(t, len(w.rows), out.Settled)
+			require.Equal(t, int64(len(w.Table.Rows)), w.Entry.Next, "next passes what was sent")
+			require.Equal(t, len(w.Table.Rows), out.Settled)
 		})
 	}
 }
@@ -117,10 +117,10 @@ func TestAtMostOnceWritesNothingOffThatItCannotSend(t *testing.T) {
 // (a negative one is below every next) nor passed by a next that overflows.
 func TestOffsetsThatKafkaCannotHave(t *testing.T) {
 	for _, offset := range []int64{-1, math.MinInt64, math.MaxInt64} {
-		w := newWorld()
-		batch := w.records(offsets.Of(1))
+		w := world.New()
+		batch := w.Records(offsets.Of(1))
 		batch[0].Offset = offset
-		_, step := Start(w.rules, Invocation{Lane: w.lane(), Batch: batch}, w.now)
+		_, step := Start(w.Rules, Invocation{Lane: w.Lane(), Batch: batch}, w.Now)
 		var e *Error
 		require.ErrorAs(t, step.Outcome.Err, &e)
 		require.Equal(t, ReasonOutOfOrder, e.Reason)

@@ -1,4 +1,4 @@
-package delivery
+package delivery_test
 
 import (
 	"testing"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	. "oncehouse/shared/delivery"
+	"oncehouse/shared/delivery/world"
 	"oncehouse/shared/offsets"
 )
 
@@ -13,19 +15,19 @@ import (
 // and the floor rises to its end; a record below it is not dropped: the table
 // is asked, and what is missing is stored.
 func TestFloor(t *testing.T) {
-	w := newWorld()
+	w := world.New()
 	deliver := func(of offsets.Set) Outcome {
-		v := w.start(of, "w"+of.String(), nil)
-		for v.step.Op != OpDone {
-			w.step(v, fine)
+		v := w.Start(of, "w"+of.String(), nil)
+		for v.Step.Op != OpDone {
+			w.Next(v, world.Fine)
 		}
-		return v.step.Outcome
+		return v.Step.Outcome
 	}
-	for i := range int64(maxSkipped + 2) {
+	for i := range int64(MaxSkipped + 2) {
 		require.NoError(t, deliver(offsets.Of(2*i+1)).Err)
 	}
-	require.Len(t, w.entry.Skipped, maxSkipped)
-	require.Equal(t, int64(3), w.entry.Floor, "ranges 0 and 2 are forgotten")
+	require.Len(t, w.Entry.Skipped, MaxSkipped)
+	require.Equal(t, int64(3), w.Entry.Floor, "ranges 0 and 2 are forgotten")
 
 	again := deliver(offsets.Of(1))
 	require.NoError(t, again.Err)
@@ -33,15 +35,15 @@ func TestFloor(t *testing.T) {
 	missing := deliver(offsets.Between(0, 2))
 	require.NoError(t, missing.Err)
 	require.Equal(t, int64(2), missing.Tally.RowsStored, "not found in the table")
-	require.NoError(t, w.check(offsets.Between(0, 2*maxSkipped+3)))
+	require.NoError(t, w.Check())
 
-	w.traits.Provenance = false
+	w.Traits.Provenance = false
 	var e *Error
 	require.ErrorAs(t, deliver(offsets.Of(0)).Err, &e)
 	require.Equal(t, ReasonOffsetUnproven, e.Reason)
 
-	w.traits.Provenance, w.traits.RowsStay = true, false
-	w.rows = map[int64]int{}
+	w.Traits.Provenance, w.Traits.RowsStay = true, false
+	w.Table.Rows = map[int64]int{}
 	require.ErrorAs(t, deliver(offsets.Of(0)).Err, &e)
 	require.Equal(t, ReasonOffsetUnproven, e.Reason, "absence is no proof where rows disappear")
 }
@@ -50,15 +52,15 @@ func TestFloor(t *testing.T) {
 // a skipped range; what it leaves behind is no more than the ledger holds, and
 // what is forgotten is looked for.
 func TestLateGapsAreBounded(t *testing.T) {
-	w := newWorld()
-	w.rules.ChunkLimit.Rows = 100
+	w := world.New()
+	w.Rules.ChunkLimit.Rows = 100
 	deliver := func(of offsets.Set) {
-		v := w.start(of, "w"+of.String(), nil)
-		for v.step.Op != OpDone {
-			w.step(v, fine)
+		v := w.Start(of, "w"+of.String(), nil)
+		for v.Step.Op != OpDone {
+			w.Next(v, world.Fine)
 		}
-		require.NoError(t, v.step.Outcome.Err)
-		require.LessOrEqual(t, len(w.entry.Skipped), maxSkipped)
+		require.NoError(t, v.Step.Outcome.Err)
+		require.LessOrEqual(t, len(w.Entry.Skipped), MaxSkipped)
 	}
 	deliver(offsets.Of(1000))
 	var even, all offsets.Set
@@ -66,32 +68,32 @@ func TestLateGapsAreBounded(t *testing.T) {
 		even = even.Append(o)
 	}
 	deliver(even)
-	require.Positive(t, w.entry.Floor)
+	require.Positive(t, w.Entry.Floor)
 	all = offsets.Between(0, 1000)
 	deliver(all)
-	require.NoError(t, w.check(all))
-	require.Len(t, w.rows, 1001)
+	require.NoError(t, w.Check())
+	require.Len(t, w.Table.Rows, 1001)
 }
 
 // TestSendWindowEndsByTheWallClock: D20. The monotonic clock stands still while
 // the machine under a zombie is frozen.
 func TestSendWindowEndsByTheWallClock(t *testing.T) {
-	w := newWorld()
-	w.now = time.Now()
-	v := w.start(offsets.Of(0), "A", nil)
-	for v.step.Op != OpInsert {
-		w.step(v, fine)
+	w := world.New()
+	w.Now = time.Now()
+	v := w.Start(offsets.Of(0), "A", nil)
+	for v.Step.Op != OpInsert {
+		w.Next(v, world.Fine)
 	}
-	end := v.step.Send.NotAfter
+	end := v.Step.Send.NotAfter
 	require.Equal(t, end.Round(0), end, "no monotonic reading")
 }
 
 // TestBatchMustAscend: a batch that is not strictly ascending is refused whole.
 func TestBatchMustAscend(t *testing.T) {
-	w := newWorld()
-	batch := w.records(offsets.Of(1, 2))
+	w := world.New()
+	batch := w.Records(offsets.Of(1, 2))
 	batch[1].Offset = 1
-	_, step := Start(w.rules, Invocation{Lane: w.lane(), Batch: batch}, w.now)
+	_, step := Start(w.Rules, Invocation{Lane: w.Lane(), Batch: batch}, w.Now)
 	var e *Error
 	require.ErrorAs(t, step.Outcome.Err, &e)
 	require.Equal(t, ReasonOutOfOrder, e.Reason)
@@ -100,41 +102,41 @@ func TestBatchMustAscend(t *testing.T) {
 // TestSchemaFault: a batch of which most records do not fit is a schema fault:
 // nothing is announced, stored or lettered.
 func TestSchemaFault(t *testing.T) {
-	w := newWorld()
-	w.poison = offsets.Between(0, 10)
-	v := w.start(offsets.Between(0, 19), "A", nil)
-	for v.step.Op != OpDone {
-		w.step(v, fine)
+	w := world.New()
+	w.Poison = offsets.Between(0, 10)
+	v := w.Start(offsets.Between(0, 19), "A", nil)
+	for v.Step.Op != OpDone {
+		w.Next(v, world.Fine)
 	}
 	var e *Error
-	require.ErrorAs(t, v.step.Outcome.Err, &e)
+	require.ErrorAs(t, v.Step.Outcome.Err, &e)
 	require.Equal(t, ReasonSchemaFault, e.Reason)
-	require.Zero(t, w.entry.Version)
-	require.Empty(t, w.letters)
+	require.Zero(t, w.Entry.Version)
+	require.Empty(t, w.Letters)
 }
 
 // TestSuccessNeedsAFreshEntry: V15. A batch that a remembered entry calls
 // settled is not answered with success before the ledger was read.
 func TestSuccessNeedsAFreshEntry(t *testing.T) {
-	w := newWorld()
+	w := world.New()
 	run := func(cached *Entry) Outcome {
-		v := w.start(offsets.Of(0), "A", cached)
-		for v.step.Op != OpDone {
-			w.step(v, fine)
+		v := w.Start(offsets.Of(0), "A", cached)
+		for v.Step.Op != OpDone {
+			w.Next(v, world.Fine)
 		}
-		return v.step.Outcome
+		return v.Step.Outcome
 	}
 	first := run(nil)
 	require.NoError(t, first.Err)
-	w.advance(10 * time.Minute)
-	bumped, err := w.entry.Bump(w.now)
+	w.Advance(10 * time.Minute)
+	bumped, err := w.Entry.Bump(w.Now)
 	require.NoError(t, err)
 	bumped.Version++
-	w.entry, w.rows = bumped, map[int64]int{}
+	w.Entry, w.Table.Rows = bumped, map[int64]int{}
 
 	second := run(&first.Entry)
 	require.NoError(t, second.Err)
-	require.Equal(t, 1, w.rows[0], "ingested again by the new generation")
+	require.Equal(t, 1, w.Table.Rows[0], "ingested again by the new generation")
 }
 
 // TestLedgerTextIsBounded: the messages of very many letters are dropped
@@ -144,35 +146,35 @@ func TestLedgerTextIsBounded(t *testing.T) {
 	for i := range refused {
 		refused[i] = Refusal{Offset: int64(i), Code: "c", Message: "a message of some forty bytes, more or less"}
 	}
-	bounded := boundText(refused)
+	bounded := BoundText(refused)
 	total := 0
 	for i, r := range bounded {
 		require.Equal(t, refused[i].Code, r.Code)
 		total += len(r.Message)
 	}
-	require.LessOrEqual(t, total, maxLetterText)
+	require.LessOrEqual(t, total, MaxLetterText)
 	require.NotEmpty(t, bounded[0].Message)
 }
 
 // TestRefusalNeedsAFreshEntry: a remembered entry that speaks against the batch
 // is read again before anybody is called.
 func TestRefusalNeedsAFreshEntry(t *testing.T) {
-	w := newWorld()
-	w.entry = Entry{Generation: 1, Guarantee: ExactlyOnce, Version: 7, Writer: "rebased"}
+	w := world.New()
+	w.Entry = Entry{Generation: 1, Guarantee: ExactlyOnce, Version: 7, Writer: "rebased"}
 	for name, stale := range map[string]Entry{
 		"outrun":          {Generation: 1, Guarantee: AtLeastOnce, Version: 6},
 		"another server":  {Generation: 1, Guarantee: ExactlyOnce, Version: 6, ServerUUID: "s0"},
 		"recreated topic": {Generation: 1, Guarantee: ExactlyOnce, Version: 6, Next: 9, Samples: []Sample{{Offset: 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := w.start(offsets.Of(0), name, &stale)
-			require.Equal(t, OpLoad, v.step.Op)
+			v := w.Start(offsets.Of(0), name, &stale)
+			require.Equal(t, OpLoad, v.Step.Op)
 		})
 	}
-	v := w.start(offsets.Of(0), "A", &Entry{Generation: 1, Guarantee: AtLeastOnce, Version: 6})
-	for v.step.Op != OpDone {
-		w.step(v, fine)
+	v := w.Start(offsets.Of(0), "A", &Entry{Generation: 1, Guarantee: AtLeastOnce, Version: 6})
+	for v.Step.Op != OpDone {
+		w.Next(v, world.Fine)
 	}
-	require.NoError(t, v.step.Outcome.Err)
-	require.Equal(t, 1, w.rows[0])
+	require.NoError(t, v.Step.Outcome.Err)
+	require.Equal(t, 1, w.Table.Rows[0])
 }

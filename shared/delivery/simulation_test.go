@@ -1,43 +1,52 @@
-package delivery
+package delivery_test
 
 import (
+	"bufio"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	. "oncehouse/shared/delivery"
+	"oncehouse/shared/delivery/world"
 	"oncehouse/shared/offsets"
 )
 
 var simSeeds = flag.Int("sim.seeds", 1000, "how many random schedules TestSimulation runs per kind of table")
 var simFrom = flag.Uint64("sim.from", 1, "the first seed")
 
-// TestSimulation runs the machine against random schedules: invocations that
-// overlap, batches cut anew, side effects lost, late, halved or never applied,
-// invocations killed between any two steps, clocks jumping. After every step
-// the invariants I1-I5 must hold, and once the faults stop the lane must drain
-// or be blocked with a named reason (I9).
+// failedSeeds keeps every seed that ever failed: a shape and a seed a line.
+const failedSeeds = "testdata/seeds.txt"
+
+// TestSimulation runs the machine against random schedules, larger than the
+// model's (shared/delivery/model): invocations that overlap, batches cut anew,
+// side effects lost, late, halved or never applied, invocations killed between
+// any two steps, clocks jumping. After every step the invariants must hold, and
+// once the faults stop the lane must drain or be blocked with a named reason
+// (I9). A schedule that fails is shrunk and printed as a scenario, and its seed
+// is kept and run first from then on.
 func TestSimulation(t *testing.T) {
+	kept := readSeeds(t)
 	for name, shape := range simShapes {
 		most := 2 // of ten schedules may end blocked
-		if name == "recreated topic" {
+		if strings.HasPrefix(name, "recreated topic") {
 			most = 6 // a look into the table is no proof where old rows stand
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			for _, seed := range kept[name] {
+				simulate(t, name, shape, seed)
+			}
 			drained := 0
 			for seed := *simFrom; seed < *simFrom+uint64(*simSeeds); seed++ {
-				s := newSimulation(seed, shape)
-				blocked, err := s.run()
-				require.NoError(t, err, "seed %d\n%s", seed, s.trace.String())
-				if !blocked {
+				if simulate(t, name, shape, seed) {
 					drained++
 				}
 			}
@@ -46,77 +55,128 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
+// simulate runs one seed and reports whether its lane drained.
+func simulate(t *testing.T, name string, shape func(*simulation), seed uint64) bool {
+	t.Helper()
+	s := newSimulation(seed, shape)
+	blocked, err := s.run()
+	if err == nil {
+		return blocked == ""
+	}
+	keepSeed(t, name, seed)
+	least := shrink(s.did, func(did []world.Action) bool { return replay(s.begin, did) != nil })
+	require.Fail(t, "an invariant broke", "%s, seed %d: %v\n%d of %d actions are enough; as a scenario:\n\n%s", name, seed, err,
+		len(least), len(s.did), world.Story(s.begin, least, fmt.Sprintf("%s, seed %d: %v", name, seed, replay(s.begin, least))))
+	return false
+}
+
+func readSeeds(t *testing.T) map[string][]uint64 {
+	file, err := os.Open(failedSeeds)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, file.Close()) }()
+	kept := map[string][]uint64{}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if line := lines.Text(); line != "" && !strings.HasPrefix(line, "#") {
+			var seed uint64
+			name, number, _ := strings.Cut(line, ": ")
+			_, err := fmt.Sscan(number, &seed)
+			require.NoError(t, err, line)
+			require.Contains(t, simShapes, name)
+			kept[name] = append(kept[name], seed)
+		}
+	}
+	return kept
+}
+
+func keepSeed(t *testing.T, name string, seed uint64) {
+	if slices.Contains(readSeeds(t)[name], seed) {
+		return
+	}
+	file, err := os.OpenFile(failedSeeds, os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	_, err = fmt.Fprintf(file, "%s: %d\n", name, seed)
+	require.NoError(t, errors.Join(err, file.Close()))
+}
+
 var simShapes = map[string]func(*simulation){
-	"plain":               func(s *simulation) { s.w.forgets = 0 },
-	"plain with a window": func(s *simulation) { s.w.forgets = time.Hour },
-	"replicated":          replicated,
-	"replicated by probe": func(s *simulation) {
-		s.w.traits = Traits{Provenance: true, RowsStay: true, TokensTrusted: true}
-		s.w.rules.Replay = ReplayProbe
-		s.w.forgets = time.Hour
-	},
-	"plain, outbox":   func(s *simulation) { s.outbox() },
-	"plain, no route": func(s *simulation) { s.w.route = false },
-	"at most once":    func(s *simulation) { s.w.rules.Guarantee = AtMostOnce },
-	"small chunks":    func(s *simulation) { s.w.rules.ChunkLimit.Rows = 2 },
+	"plain":               func(*simulation) {},
+	"plain with a window": func(s *simulation) { s.set("window=1h") },
+	"replicated":          func(s *simulation) { s.set("table=replicated") },
+	"replicated by probe": func(s *simulation) { s.set("table=replicated", "replay=probe", "tokens=1") },
+	"plain, outbox":       func(s *simulation) { s.outbox() },
+	"plain, no route":     func(s *simulation) { s.set("route=no") },
+	"at most once":        func(s *simulation) { s.set("guarantee=at-most-once") },
+	"small chunks":        func(s *simulation) { s.set("rows=2") },
 	"recreated topic": func(s *simulation) {
-		s.inOrder, s.recreates, s.w.rules.OnRecreate = true, true, RecreateNewGeneration
+		s.set("recreate=new-generation")
+		s.inOrder, s.recreates = true, true
 	},
 	"recreated topic, replicated": func(s *simulation) {
-		replicated(s)
-		s.inOrder, s.recreates, s.w.rules.OnRecreate = true, true, RecreateNewGeneration
+		s.set("table=replicated", "recreate=new-generation")
+		s.inOrder, s.recreates = true, true
 	},
 	"new generations": func(s *simulation) { s.bumps = true },
 	"re-bases":        func(s *simulation) { s.rebases = true },
 	"changing schema": func(s *simulation) { s.alters = true },
 }
 
-func replicated(s *simulation) {
-	s.w.traits = Traits{Provenance: true, RowsStay: true, TokensTrusted: true}
-	s.w.forgets = s.w.rules.TrustHorizon + s.w.timeout + s.w.rules.InsertTimeout + 5*time.Second
-}
-
+// simulation is one random schedule: what is left to chance is drawn from rng,
+// so that a seed is a list of actions, always the same.
 type simulation struct {
-	w      *world
-	rng    *rand.Rand
-	exists offsets.Set
-	live   []*invocation
-	seen   offsets.Set
-	cached []*Entry // what environments remember, fresh or not
+	w         *world.World
+	rng       *rand.Rand
+	settings  []string
+	positions map[int64]world.Row
+	did       []world.Action
+	n         int
 	// What happens besides deliveries.
 	recreates, bumps, rebases, alters bool
 	// inOrder: batches rarely begin ahead of what was committed.
 	inOrder bool
-	trace   strings.Builder
-	n       int
 }
 
 func newSimulation(seed uint64, shape func(*simulation)) *simulation {
-	s := &simulation{w: newWorld(), rng: rand.New(rand.NewPCG(seed, 7))}
+	s := &simulation{rng: rand.New(rand.NewPCG(seed, 7))}
+	var exists, poison, nulls offsets.Set
 	for o := range int64(10) {
 		if s.rng.IntN(6) > 0 {
-			s.exists = s.exists.Append(o)
+			exists = exists.Append(o)
 		}
 	}
-	if len(s.exists) == 0 {
-		s.exists = offsets.Of(3)
+	if len(exists) == 0 {
+		exists = offsets.Of(3)
 	}
-	for o := range s.exists.All() {
+	for o := range exists.All() {
 		switch s.rng.IntN(12) {
 		case 0:
-			s.w.poison = s.w.poison.Append(o)
+			poison = poison.Append(o)
 		case 1:
-			s.w.nulls = s.w.nulls.Append(o)
+			nulls = nulls.Append(o)
 		}
 	}
+	s.set("exists="+exists.String(), "poison="+poison.String(), "nulls="+nulls.String())
 	shape(s)
+	s.w = s.begin()
 	return s
+}
+
+func (s *simulation) set(settings ...string) { s.settings = append(s.settings, settings...) }
+
+// begin is the world before anything happened.
+func (s *simulation) begin() *world.World {
+	w := world.New()
+	if err := w.Set(s.settings...); err != nil {
+		panic(err)
+	}
+	w.Positions = s.positions
+	return w
 }
 
 // outbox gives the records positions: windows whose attempts are prefixes, the
 // last attempt whole.
 func (s *simulation) outbox() {
-	s.exists, s.w.poison, s.w.nulls, s.inOrder = nil, nil, nil, true
+	s.inOrder, s.positions = true, map[int64]world.Row{}
+	var exists offsets.Set
 	o := int64(0)
 	for window := int64(1); window <= 3; window++ {
 		rows := int64(1 + s.rng.IntN(3))
@@ -126,225 +186,177 @@ func (s *simulation) outbox() {
 				n = int64(s.rng.IntN(int(rows) + 1))
 			}
 			for seq := range n {
-				s.w.positions[o] = row{Window: window, Seq: window*10 + seq}
-				s.exists = s.exists.Append(o)
+				s.positions[o] = world.Row{Window: window, Seq: window*10 + seq}
+				exists = exists.Append(o)
 				o++
 			}
 			o++ // the transaction marker
 		}
 	}
+	s.set("exists="+exists.String(), "poison=", "nulls=")
 }
 
-func (s *simulation) log(format string, args ...any) {
-	fmt.Fprintf(&s.trace, format+"\n", args...)
-}
+// simActions is how many things a schedule tries.
+const simActions = 60
 
-func (s *simulation) run() (blocked bool, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
+func (s *simulation) run() (blocked Reason, err error) {
+	for range simActions {
+		a, ok := s.act()
+		if !ok {
+			continue
 		}
-	}()
-	s.log("exists=%s poison=%s nulls=%s positions=%v", s.exists, s.w.poison, s.w.nulls, s.w.positions)
-	for range 60 {
-		s.act()
-		if err := s.w.check(s.seen); err != nil {
-			return false, err
+		err := s.w.Do(a)
+		if errors.Is(err, world.ErrImpossible) {
+			continue
+		}
+		s.did = append(s.did, a)
+		if err != nil {
+			return "", err
 		}
 	}
-	return s.drain()
+	did, blocked, err := s.w.Clone().Drain()
+	if err != nil {
+		s.did = append(s.did, did...)
+	}
+	return blocked, err
 }
 
-func (s *simulation) act() {
+// replay does what can be done of some actions, drains the lane, and returns the
+// invariant that broke.
+func replay(begin func() *world.World, did []world.Action) error {
+	w := begin()
+	for _, a := range did {
+		if err := w.Do(a); err != nil && !errors.Is(err, world.ErrImpossible) {
+			return err
+		}
+	}
+	_, _, err := w.Drain()
+	return err
+}
+
+// shrink leaves out every action that the failure does not need.
+func shrink(did []world.Action, fails func([]world.Action) bool) []world.Action {
+	for size := max(1, len(did)/2); ; size = max(1, size/2) {
+		smaller := false
+		for i := 0; i+size <= len(did); {
+			without := slices.Concat(did[:i], did[i+size:])
+			if fails(without) {
+				did, smaller = without, true
+				continue
+			}
+			i += size
+		}
+		if size == 1 && !smaller {
+			return did
+		}
+	}
+}
+
+// act draws the next action.
+func (s *simulation) act() (world.Action, bool) {
+	live := s.w.Live
 	switch k := s.rng.IntN(20); {
-	case k < 3 && len(s.live) < 3:
-		s.begin(s.batch())
-	case k == 3 && len(s.live) > 0:
-		i := s.rng.IntN(len(s.live))
-		s.log("%s killed", s.live[i].m.inv.Writer)
-		s.live = append(s.live[:i], s.live[i+1:]...)
+	case k < 3 && len(live) < 3:
+		return s.deliver(), true
+	case k == 3 && len(live) > 0:
+		return world.Action{Do: world.Kill, Name: live[s.rng.IntN(len(live))].Name}, true
 	case k == 4:
-		d := []time.Duration{time.Second, 20 * time.Second, 90 * time.Second, 20 * time.Minute}[s.rng.IntN(4)]
-		s.log("clock +%s", d)
-		s.w.advance(d)
-	case k == 5 && len(s.w.late) > 0:
-		s.log("late inserts land")
-		s.w.landAll()
+		by := []time.Duration{time.Second, 20 * time.Second, 90 * time.Second, 20 * time.Minute}[s.rng.IntN(4)]
+		return world.Action{Do: world.Clock, By: by}, true
+	case k == 5 && s.w.Delayed() > 0 && s.rng.IntN(2) == 0:
+		return world.Action{Do: world.LandWrite, Index: s.rng.IntN(s.w.Delayed())}, true
+	case k == 5 && len(s.w.Flights()) > 0:
+		return world.Action{Do: world.Land, Index: s.rng.IntN(len(s.w.Flights())), Half: s.rng.IntN(3)}, true
 	case k == 6:
-		s.event()
-	case len(s.live) > 0:
-		s.step(s.live[s.rng.IntN(len(s.live))], s.fault())
+		return s.event()
+	case len(live) > 0:
+		v := live[s.rng.IntN(len(live))]
+		a := world.Action{Do: world.Step, Name: v.Name}
+		if faults := s.w.Faults(v); s.rng.IntN(4) == 0 && len(faults) > 0 {
+			a.How = faults[s.rng.IntN(len(faults))]
+		}
+		return a, true
 	}
+	return world.Action{}, false
 }
 
 // event is something that people do.
-func (s *simulation) event() {
-	e := s.w.entry
+func (s *simulation) event() (world.Action, bool) {
+	e := s.w.Entry
 	switch {
-	case s.recreates && e.Next > 0 && len(e.Skipped) == 0 && e.Intent == nil && s.w.topic < 2:
-		s.log("recreate")
-		s.w.recreate()
-		s.seen = nil
+	case s.recreates && e.Next > 0 && len(e.Skipped) == 0 && e.Intent == nil && s.w.Topic < 2:
+		return world.Action{Do: world.Recreate}, true
 	case s.bumps:
-		bumped, err := e.Bump(s.w.now)
-		if err != nil || e.Version == 0 {
-			return
-		}
-		s.log("truncate and begin a new generation")
-		bumped.Ghosts = 0
-		s.w.epoch++
-		clear(s.w.rows)
-		clear(s.w.letters)
-		clear(s.w.delivered)
-		s.seen, s.w.emptied = nil, e.Generation
-		s.operate(bumped)
+		return world.Action{Do: world.Anew}, true
 	case s.rebases:
-		highest, stored := int64(-1), offsets.Set{}
-		for o := range s.w.rows {
-			highest = max(highest, o)
-			if e.Skipped.Contains(o) {
-				stored = stored.Union(offsets.Of(o))
-			}
-		}
-		if rebased, err := e.Rebase(s.w.now, highest, stored); err == nil && e.Version > 0 {
-			s.log("rebase")
-			s.operate(rebased)
-			s.w.history = nil
-		}
+		return world.Action{Do: world.Rebase}, true
 	case s.alters:
 		o := offsets.Of(int64(s.rng.IntN(10)))
-		if s.w.poison.Contains(o.First()) {
-			s.w.poison = s.w.poison.Minus(o)
-		} else {
-			s.w.poison = s.w.poison.Union(o)
+		poison := s.w.Poison.Union(o)
+		if s.w.Poison.Contains(o.First()) {
+			poison = s.w.Poison.Minus(o)
 		}
-		s.log("the table no longer takes %s", s.w.poison)
+		return world.Action{Do: world.Change, Setting: "poison=" + poison.String()}, true
 	}
+	return world.Action{}, false
 }
 
-// operate writes an entry as an operator's action does.
-func (s *simulation) operate(e Entry) {
-	e.Version, e.Writer = s.w.entry.Version+1, "operator"
-	s.w.history = append(s.w.history, s.w.entry)
-	s.w.entry = e
-	s.log("    table %s; %s", s.w.table(), s.w.ledgerText())
-}
-
-func (s *simulation) fault() string {
-	if s.rng.IntN(4) > 0 {
-		return fine
-	}
-	return []string{lost, dropped, refused, flying, half, odd, hole}[s.rng.IntN(7)]
-}
-
-// batch is a random run of existing records that begins at or below the next
-// one not delivered, as a mapping cuts it.
-func (s *simulation) batch() offsets.Set {
-	a := int64(s.rng.IntN(int(s.exists.Last()) + 1))
+// deliver begins an invocation with a random run of existing records that
+// begins at or below the next one not delivered, as a mapping cuts it.
+func (s *simulation) deliver() world.Action {
+	exists := s.w.Exists
+	first := int64(s.rng.IntN(int(exists.Last()) + 1))
 	if s.inOrder && s.rng.IntN(40) > 0 {
-		a = min(a, s.w.entry.Next)
+		first = min(first, s.w.Entry.Next)
 	}
-	if s.w.topic > 1 && s.w.entry.Generation == 1 {
-		a = 0 // the mapping begins the new topic at its start
+	if s.w.Topic > 1 && s.w.Entry.Generation == 1 {
+		first = 0 // the mapping begins the new topic at its start
 	}
-	b := a + int64(s.rng.IntN(5))
-	of := s.exists.Intersect(offsets.Between(a, b))
-	if len(of) == 0 {
-		return offsets.Of(s.exists.First())
+	batch := exists.Intersect(offsets.Between(first, first+int64(s.rng.IntN(5))))
+	if len(batch) == 0 {
+		batch = offsets.Of(exists.First())
 	}
-	return of
-}
-
-func (s *simulation) begin(batch offsets.Set) *invocation {
 	s.n++
-	name := string(rune('A'+s.n%26)) + strconv.Itoa(s.n)
-	var cached *Entry
-	if n := len(s.cached); n > 0 && s.rng.IntN(2) == 0 {
-		cached = s.cached[max(0, n-1-s.rng.IntN(3))]
+	a := world.Action{Do: world.Begin, Name: fmt.Sprintf("%c%d", 'A'+s.n%26, s.n), Batch: batch}
+	a.Skew = time.Duration(s.rng.Int64N(int64(s.w.Rules.ClockMargin) + 1))
+	if memory := s.w.Remembered(); len(memory) > 0 && s.rng.IntN(2) == 0 {
+		a.Cached = memory[s.rng.IntN(len(memory))]
 	}
-	v := s.w.startSkewed(batch, name, cached, time.Duration(s.rng.Int64N(int64(s.w.rules.ClockMargin)+1)))
-	s.seen = s.seen.Union(batch)
-	s.log("%s begins %s", name, batch)
-	s.live = append(s.live, v)
-	s.reap(v)
-	return v
+	return a
 }
 
-func (s *simulation) step(v *invocation, how string) {
-	op := v.step.Op
-	switch {
-	case v.topic < s.w.topic && s.w.now.After(v.ends): // Lambda ended it long ago
-		s.log("%s is over", v.m.inv.Writer)
-		s.live = slices.DeleteFunc(s.live, func(l *invocation) bool { return l == v })
+// TestASeedIsOneSchedule: the same seed, the same actions.
+func TestASeedIsOneSchedule(t *testing.T) {
+	for name, shape := range simShapes {
+		for seed := range uint64(20) {
+			one, other := newSimulation(seed, shape), newSimulation(seed, shape)
+			blocked, err := one.run()
+			again, errAgain := other.run()
+			require.Equal(t, one.did, other.did, "%s, seed %d", name, seed)
+			require.Equal(t, blocked, again)
+			require.Equal(t, err, errAgain)
+			require.Equal(t, one.w.State(), other.w.State())
+		}
+	}
+}
+
+// TestSimulationFindsABrokenLedger: a ledger that does not keep its condition
+// breaks an invariant soon; what is left of the schedule after shrinking breaks
+// it still, and nothing of it can be left out.
+func TestSimulationFindsABrokenLedger(t *testing.T) {
+	for seed := range uint64(1000) {
+		s := newSimulation(seed, func(s *simulation) { s.set("ledger=unconditional") })
+		if _, err := s.run(); err == nil {
+			continue
+		}
+		fails := func(did []world.Action) bool { return replay(s.begin, did) != nil }
+		least := shrink(s.did, fails)
+		require.Error(t, replay(s.begin, least))
+		require.Less(t, len(least), len(s.did))
+		for i := range least {
+			require.False(t, fails(slices.Concat(least[:i], least[i+1:])), "action %d of %v is not needed", i, least)
+		}
 		return
-	case how == half && op == OpLetters:
-	case how == flying || how == half || how == odd || how == hole:
-		if how == odd && s.w.traits.TokensTrusted {
-			how = half
-		}
-		if op != OpInsert || how == hole && s.w.traits.TokensTrusted {
-			how = fine
-		}
-	case op == OpEncode || op == OpWait:
-		how = fine
 	}
-	s.log("%s %s %s", v.m.inv.Writer, opNames[op], how)
-	s.w.step(v, how)
-	s.log("    table %s; %s", s.w.table(), s.w.ledgerText())
-	s.reap(v)
-}
-
-func (s *simulation) reap(v *invocation) {
-	if v.step.Op != OpDone {
-		return
-	}
-	s.log("%s ends: %v", v.m.inv.Writer, v.step.Outcome.Err)
-	if v.step.Outcome.Loaded {
-		e := v.step.Outcome.Entry
-		s.cached = append(s.cached, &e)
-	}
-	for i, l := range s.live {
-		if l == v {
-			s.live = append(s.live[:i], s.live[i+1:]...)
-			return
-		}
-	}
-}
-
-// drain stops the faults and delivers everything until it is settled.
-func (s *simulation) drain() (blocked bool, err error) {
-	s.live = nil
-	s.log("drain")
-	for range 12 {
-		s.w.advance(2 * time.Minute)
-		v := s.begin(s.exists)
-		for v.step.Op != OpDone {
-			s.step(v, fine)
-			if err := s.w.check(s.seen); err != nil {
-				return false, err
-			}
-		}
-		err = v.step.Outcome.Err
-		if err == nil {
-			return false, s.complete()
-		}
-	}
-	var e *Error
-	if !errors.As(err, &e) || e.Reason == ReasonFenced || e.Reason == ReasonOutOfTime {
-		return true, fmt.Errorf("no progress without faults: %w", err)
-	}
-	return true, nil
-}
-
-// complete: everything that exists is settled, exactly once.
-func (s *simulation) complete() error {
-	if s.w.rules.Guarantee != ExactlyOnce {
-		return nil
-	}
-	for o := range s.exists.All() {
-		if !s.w.delivered[o] {
-			return fmt.Errorf("offset %d was never answered", o)
-		}
-	}
-	return s.w.check(s.exists)
+	require.Fail(t, "no schedule of 1000 found it")
 }
