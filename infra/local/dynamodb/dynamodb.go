@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"oncehouse/infra/local/process"
+	"oncehouse/shared/attempt"
 	"oncehouse/shared/ledger/dynamo"
 )
 
@@ -40,6 +42,8 @@ const (
 	startTimeout = 20 * time.Second
 	stopGrace    = 5 * time.Second
 	portAttempts = 3
+	// clientTimeout is a hang: a call takes milliseconds.
+	clientTimeout = 30 * time.Second
 )
 
 // Options of a server.
@@ -62,6 +66,7 @@ type Server struct {
 	cli      string
 	port     int
 	endpoint string
+	clients  *http.Transport // of those that Config makes
 	process  *process.Process
 }
 
@@ -76,7 +81,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: options, node: node, cli: cli}
+	s := &Server{options: options, node: node, cli: cli, clients: &http.Transport{}}
 	// A free port can be taken between the look and the child's bind.
 	for range portAttempts {
 		if s.port, err = process.FreePort(); err != nil {
@@ -96,11 +101,13 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 // Endpoint is the server's URL.
 func (s *Server) Endpoint() string { return s.endpoint }
 
-// Config is an AWS configuration whose clients talk to the server.
+// Config is an AWS configuration whose clients talk to the server and leave no
+// connection behind when it is stopped.
 func (s *Server) Config() aws.Config {
 	return aws.Config{
 		Region:       Region,
 		BaseEndpoint: &s.endpoint,
+		HTTPClient:   attempt.Client(&http.Client{Transport: s.clients}, clientTimeout),
 		Credentials:  credentials.NewStaticCredentialsProvider("local", "local", ""),
 	}
 }
@@ -109,7 +116,11 @@ func (s *Server) Config() aws.Config {
 func (s *Server) Dead() <-chan struct{} { return s.process.Dead() }
 
 // Stop ends the server and waits for it.
-func (s *Server) Stop() { s.process.Stop(stopGrace) }
+func (s *Server) Stop() {
+	s.clients.CloseIdleConnections()
+	s.process.Stop(stopGrace)
+	s.clients.CloseIdleConnections() // one that came meanwhile
+}
 
 // Kill ends the server at once, as kill -9 does.
 func (s *Server) Kill() { s.process.Kill() }

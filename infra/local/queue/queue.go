@@ -25,12 +25,16 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"oncehouse/shared/attempt"
 )
 
 // Region is the region, account the account number that clients see.
 const (
 	Region  = "us-east-1"
 	account = "000000000000"
+	// clientTimeout leaves the longest long poll its time.
+	clientTimeout = (maxWaitSeconds + 10) * time.Second
 )
 
 // Options of a server.
@@ -67,6 +71,7 @@ type Fault struct {
 type Server struct {
 	endpoint string
 	http     *http.Server
+	clients  *http.Transport // of those that Config makes
 	store    *store
 	control  func(Call) Fault
 	served   chan error
@@ -90,6 +95,7 @@ func Start(options Options) (*Server, error) {
 	}
 	s := &Server{
 		endpoint: "http://" + listener.Addr().String(), store: store, control: options.Control, served: make(chan error, 1),
+		clients: &http.Transport{},
 	}
 	s.http = &http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: 10 * time.Second}
 	s.close = sync.OnceValue(s.shutdown)
@@ -100,10 +106,12 @@ func Start(options Options) (*Server, error) {
 // Endpoint is the server's URL.
 func (s *Server) Endpoint() string { return s.endpoint }
 
-// Config is an AWS configuration whose clients talk to the server.
+// Config is an AWS configuration whose clients talk to the server and leave no
+// connection behind when it is closed.
 func (s *Server) Config() aws.Config {
 	return aws.Config{
 		Region: Region, BaseEndpoint: &s.endpoint,
+		HTTPClient:  attempt.Client(&http.Client{Transport: s.clients}, clientTimeout),
 		Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
 	}
 }
@@ -124,6 +132,7 @@ func (s *Server) Len(name string) int { return s.store.count(name).total() }
 func (s *Server) Close() error { return s.close() }
 
 func (s *Server) shutdown() error {
+	defer s.clients.CloseIdleConnections()
 	s.store.endWaits()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -268,14 +267,8 @@ func start(t *testing.T, options queue.Options) (*sqs.Client, *queue.Server) {
 	t.Helper()
 	server, err := queue.Start(options)
 	require.NoError(t, err)
-	transport := &http.Transport{}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		_ = server.Close() // a test may have closed it
-	})
-	cfg := server.Config()
-	cfg.HTTPClient = &http.Client{Transport: transport}
-	return sqs.NewFromConfig(cfg, func(o *sqs.Options) { o.Retryer = aws.NopRetryer{} }), server
+	t.Cleanup(func() { _ = server.Close() }) // a test may have closed it
+	return sqs.NewFromConfig(server.Config(), func(o *sqs.Options) { o.Retryer = aws.NopRetryer{} }), server
 }
 
 func create(t *testing.T, client *sqs.Client, name string) *string {

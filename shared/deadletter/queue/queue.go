@@ -18,13 +18,12 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/aws/smithy-go"
 	"golang.org/x/sync/errgroup"
 
+	"oncehouse/shared/attempt"
 	"oncehouse/shared/deadletter"
 	"oncehouse/shared/delivery"
 )
@@ -35,11 +34,8 @@ const (
 	maxBatch = 10
 	maxBytes = 256 << 10
 	// rounds is how often the entries of a batch that failed are sent again.
-	rounds         = 4
-	firstPause     = 50 * time.Millisecond
-	attemptTimeout = 5 * time.Second
-	maxAttempts    = 4
-	maxBackoff     = time.Second
+	rounds     = 4
+	firstPause = 50 * time.Millisecond
 	// parallel requests: thousands of letters take seconds otherwise.
 	parallel = 4
 )
@@ -56,15 +52,8 @@ var _ delivery.Letters = (*Letters)(nil)
 // New returns the letters in the queue with the given URL, standard or FIFO. It
 // does no I/O.
 func New(cfg aws.Config, url string, optFns ...func(*sqs.Options)) *Letters {
-	bounded := func(o *sqs.Options) {
-		if cfg.HTTPClient == nil {
-			o.HTTPClient = awshttp.NewBuildableClient().WithTimeout(attemptTimeout)
-		}
-		o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) {
-			r.MaxAttempts, r.MaxBackoff = maxAttempts, maxBackoff
-		})
-	}
-	return &Letters{client: sqs.NewFromConfig(cfg, append([]func(*sqs.Options){bounded}, optFns...)...), url: url}
+	limits := attempt.Limits{Timeout: 5 * time.Second, Most: 4, Backoff: time.Second}
+	return &Letters{client: sqs.NewFromConfig(limits.On(cfg), optFns...), url: url}
 }
 
 // Send implements delivery.Letters. Errors are *delivery.Error: Retryable, since

@@ -3,7 +3,6 @@ package queue_test
 import (
 	"bytes"
 	"context"
-	"net/http"
 	"sync"
 	"testing"
 
@@ -169,15 +168,10 @@ func start(t *testing.T, name string) *subject {
 		return s.control(c)
 	}})
 	require.NoError(t, err)
-	transport := &http.Transport{}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		require.NoError(t, s.server.Close())
-	})
+	t.Cleanup(func() { require.NoError(t, s.server.Close()) })
 	s.url, err = s.server.Create(name)
 	require.NoError(t, err)
 	s.cfg = s.server.Config()
-	s.cfg.HTTPClient = &http.Client{Transport: transport}
 	s.client = sqs.NewFromConfig(s.cfg)
 	s.letters = queue.New(s.cfg, s.url)
 	return s

@@ -24,21 +24,12 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"oncehouse/shared/attempt"
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/ledger"
-)
-
-const (
-	// attemptTimeout ends one attempt that hangs (a connection that was frozen
-	// together with the function, say): DynamoDB answers in milliseconds.
-	attemptTimeout = 3 * time.Second
-	maxAttempts    = 4
-	maxBackoff     = 500 * time.Millisecond
 )
 
 // Ledger is a delivery.Ledger in one DynamoDB table. Its methods are safe for
@@ -53,18 +44,8 @@ var _ delivery.Ledger = (*Ledger)(nil)
 // New returns the ledger in the given table. It does no I/O. A call is tried at
 // most 4 times, each time for at most 3 seconds; optFns may change that.
 func New(cfg aws.Config, table string, optFns ...func(*dynamodb.Options)) *Ledger {
-	bounded := func(o *dynamodb.Options) {
-		if cfg.HTTPClient == nil {
-			o.HTTPClient = awshttp.NewBuildableClient().WithTimeout(attemptTimeout)
-		}
-		o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) {
-			r.MaxAttempts, r.MaxBackoff = maxAttempts, maxBackoff
-		})
-	}
-	return &Ledger{
-		client: dynamodb.NewFromConfig(cfg, append([]func(*dynamodb.Options){bounded}, optFns...)...),
-		table:  table,
-	}
+	limits := attempt.Limits{Timeout: 3 * time.Second, Most: 4, Backoff: 500 * time.Millisecond}
+	return &Ledger{client: dynamodb.NewFromConfig(limits.On(cfg), optFns...), table: table}
 }
 
 // Schema is the table that a Ledger works on.

@@ -32,14 +32,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestConformance(t *testing.T) {
 	server := start(t)
 	ledgertest.Run(t, func(t *testing.T) delivery.Ledger {
-		return dynamo.New(server.config(t), server.createTable(t))
+		return dynamo.New(server.Config(), server.createTable(t))
 	})
 }
 
 func TestFaultConformance(t *testing.T) {
 	server := start(t)
 	ledgertest.RunFaults(t, func(t *testing.T) ledgertest.Faulty {
-		cfg, network := server.faulty(t)
+		cfg, network := server.faulty()
 		cfg.RetryMaxAttempts = 1
 		l := dynamo.New(cfg, server.createTable(t), func(o *awsdynamodb.Options) { o.Retryer = aws.NopRetryer{} })
 		return ledgertest.Faulty{
@@ -54,14 +54,14 @@ func TestFaultConformance(t *testing.T) {
 // the first.
 func TestConflictWithOneselfIsSuccess(t *testing.T) {
 	server := start(t)
-	cfg, network := server.faulty(t)
+	cfg, network := server.faulty()
 	l := dynamo.New(cfg, server.createTable(t))
 	for version := int64(1); version < 4; version++ {
 		network.next.Store(loseAnswer)
 		require.NoError(t, l.Write(t.Context(), lane, entryAt(version, fmt.Sprintf("w%d", version))))
 	}
 	// The same when another writer comes between the two: then it is his.
-	other := dynamo.New(server.config(t), server.table)
+	other := dynamo.New(server.Config(), server.table)
 	network.afterLost = func() { require.NoError(t, other.Write(t.Context(), lane, entryAt(5, "other"))) }
 	network.next.Store(loseAnswer)
 	require.ErrorIs(t, l.Write(t.Context(), lane, entryAt(4, "w4")), delivery.ErrConflict)
@@ -73,7 +73,7 @@ func TestConflictWithOneselfIsSuccess(t *testing.T) {
 // When nobody can say who wrote the version, it is not a conflict but unknown.
 func TestConflictThatCannotBeReadIsUnknown(t *testing.T) {
 	server := start(t)
-	cfg, network := server.faulty(t)
+	cfg, network := server.faulty()
 	l := dynamo.New(cfg, server.createTable(t), func(o *awsdynamodb.Options) { o.Retryer = aws.NopRetryer{} })
 	require.NoError(t, l.Write(t.Context(), lane, entryAt(1, "a")))
 	network.refuseReads.Store(true)
@@ -84,7 +84,7 @@ func TestConflictThatCannotBeReadIsUnknown(t *testing.T) {
 
 func TestItemIsReadable(t *testing.T) {
 	server := start(t)
-	l := dynamo.New(server.config(t), server.createTable(t))
+	l := dynamo.New(server.Config(), server.createTable(t))
 	require.NoError(t, l.Write(t.Context(), lane, ledgertest.Full()))
 	shown := map[string]string{}
 	for name, v := range server.item(t) {
@@ -116,7 +116,7 @@ func TestItemIsReadable(t *testing.T) {
 // An entry that was edited is read exactly or not at all.
 func TestStrictDecoding(t *testing.T) {
 	server := start(t)
-	l := dynamo.New(server.config(t), server.createTable(t))
+	l := dynamo.New(server.Config(), server.createTable(t))
 	require.NoError(t, l.Write(t.Context(), lane, ledgertest.Full()))
 	good := server.item(t)
 	s := func(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }
@@ -192,7 +192,7 @@ func TestStrictDecoding(t *testing.T) {
 // all of them late, and thousands refused with long messages.
 func TestWorstChunkFits(t *testing.T) {
 	server := start(t)
-	l := dynamo.New(server.config(t), server.createTable(t))
+	l := dynamo.New(server.Config(), server.createTable(t))
 	random := rand.New(rand.NewPCG(1, 2))
 	e := ledgertest.Full()
 	in := e.Intent
@@ -255,7 +255,7 @@ func TestWhatDoesNotFitIsNotSent(t *testing.T) {
 
 func TestErrorsSayWhatToDo(t *testing.T) {
 	server := start(t)
-	missing := dynamo.New(server.config(t), "not-there")
+	missing := dynamo.New(server.Config(), "not-there")
 	for _, err := range []error{missing.Write(t.Context(), lane, entryAt(1, "w")), onlyErr(missing.Load(t.Context(), lane))} {
 		require.ErrorContains(t, err, "create the table not-there with the string partition key lane")
 		require.Equal(t, delivery.Fatal, delivery.KindOf(err))
@@ -296,7 +296,7 @@ type network struct {
 	next        atomic.Int32 // failBefore or loseAnswer for the next PutItem
 	refuseReads atomic.Bool
 	afterLost   func()
-	client      *http.Client
+	client      aws.HTTPClient
 }
 
 const (
@@ -349,20 +349,13 @@ func start(t *testing.T) *server {
 	require.NoError(t, err)
 	t.Cleanup(s.Stop)
 	sv := &server{Server: s}
-	sv.client = awsdynamodb.NewFromConfig(sv.config(t))
+	sv.client = awsdynamodb.NewFromConfig(s.Config())
 	return sv
 }
 
-// config has an HTTP client that leaves no connection behind when t is over.
-func (s *server) config(t *testing.T) aws.Config {
+func (s *server) faulty() (aws.Config, *network) {
 	cfg := s.Config()
-	cfg.HTTPClient = client(t)
-	return cfg
-}
-
-func (s *server) faulty(t *testing.T) (aws.Config, *network) {
-	cfg := s.Config()
-	n := &network{client: client(t)}
+	n := &network{client: cfg.HTTPClient}
 	cfg.HTTPClient = n
 	return cfg, n
 }
@@ -393,15 +386,11 @@ func (s *server) put(t *testing.T, item map[string]types.AttributeValue) {
 	require.NoError(t, err)
 }
 
-func client(t *testing.T) *http.Client {
+func stubConfig(t *testing.T, url string) aws.Config {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
-}
-
-func stubConfig(t *testing.T, url string) aws.Config {
 	return aws.Config{
-		Region: dynamodb.Region, BaseEndpoint: &url, HTTPClient: client(t),
+		Region: dynamodb.Region, BaseEndpoint: &url, HTTPClient: &http.Client{Transport: transport},
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, nil
 		}),
