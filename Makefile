@@ -33,15 +33,8 @@ $(SETUP): package.json package-lock.json
 	@touch $@
 
 .PHONY: build
-build: ## Build the functions as deployed (arm64 and amd64) and the local stack
-	for arch in arm64 amd64; do \
-		for main in functions/*/main.go; do \
-			name=$$(basename $$(dirname $$main)); \
-			CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -tags lambda.norpc -trimpath -ldflags '-s -w' \
-				-o .build/$$name-$$arch/bootstrap ./functions/$$name; \
-		done; \
-	done
-	go build -o $(LOCAL) ./infra/local
+build: $(LOCAL) ## Build every function as it is deployed, for arm64 and amd64: the same bytes from the same sources (VERSION=v1.2.3)
+	@exec $(LOCAL) build $(if $(VERSION),--version $(VERSION))
 
 .PHONY: $(LOCAL)
 $(LOCAL):
@@ -93,7 +86,7 @@ clean: ## Remove what was built and the data of the local stack (not the downloa
 	rm -rf .build .cache/local .cache/demo .cache/invoke bench.json
 
 .PHONY: synth
-synth: $(SETUP) build ## Synthesise the CloudFormation templates of every example (cdk.out/<example>)
+synth: $(SETUP) ## Synthesise the CloudFormation templates of every example (cdk.out/<example>)
 	for example in infra/aws/examples/*.yaml; do \
 		npx cdk synth --quiet --context config=$$example --output cdk.out/$$(basename $$example .yaml); \
 	done

@@ -38,7 +38,7 @@ func run() error {
 		return err
 	}
 	for _, p := range c.Pipelines {
-		if _, err := os.Stat(filepath.Join(asset(p.Architecture), "bootstrap")); err != nil {
+		if _, err := os.Stat(asset(p.Architecture)); err != nil {
 			return fmt.Errorf("find the function for %s: %w: run make build first", p.Architecture, err)
 		}
 	}
@@ -47,5 +47,8 @@ func run() error {
 	return nil
 }
 
-// asset is where make build puts the sink.
-func asset(architecture string) string { return filepath.Join(".build", "sink-"+architecture) }
+// asset is where make build puts the sink. A zip is uploaded as it is, so that
+// Lambda's CodeSha256 is the one that make build prints.
+func asset(architecture string) string {
+	return filepath.Join(".build", "sink-"+architecture+".zip")
+}
