@@ -33,8 +33,9 @@ $(SETUP): package.json package-lock.json
 	@touch $@
 
 .PHONY: build
-build: $(LOCAL) ## Build every function as it is deployed, for arm64 and amd64: the same bytes from the same sources (VERSION=v1.2.3)
-	@exec $(LOCAL) build $(if $(VERSION),--version $(VERSION))
+build: ## Build every function as it is deployed, for arm64 and amd64: the same bytes from the same sources (VERSION=v1.2.3)
+	@$(NEED_GO)
+	@go run ./infra/build $(if $(VERSION),--version $(VERSION))
 
 .PHONY: $(LOCAL)
 $(LOCAL):

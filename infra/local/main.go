@@ -18,7 +18,6 @@ type commands struct {
 	Demo   demoCommand   `cmd:"" help:"Send a click stream through every guarantee while functions and the engine are killed, and prove what was stored."`
 	Up     upCommand     `cmd:"" help:"Run the whole stack until Ctrl-C: Kafka, ClickHouse, DynamoDB, SQS, and a function for each pipeline."`
 	Invoke invokeCommand `cmd:"" help:"Hand sample events to the real function and show its answer, the rows and the dead letters."`
-	Build  buildCommand  `cmd:"" help:"Build every function as it is deployed: a zip for arm64 and one for amd64, the same bytes from the same sources."`
 	Setup  setupCommand  `cmd:"" help:"Check the tools and install what the stack runs."`
 	Engine engineCommand `cmd:"" help:"Run the ClickHouse engine alone, as a server over HTTP."`
 }

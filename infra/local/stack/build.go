@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"oncehouse/infra/local/artifact"
+	"oncehouse/infra/build/artifact"
 )
 
 // buildSink builds the sink as production gets it. Only the processor is this
