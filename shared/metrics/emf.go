@@ -62,7 +62,7 @@ func (l *Line) Observe(name Name, value float64) {
 // dimension are taken and refused by a panic: they are a fault of the caller.
 func (l *Line) Property(name string, value any) {
 	l.init()
-	if name == "_aws" || name == DimensionPipeline || slices.Contains(All(), Name(name)) {
+	if name == "_aws" || name == DimensionPipeline || slices.Contains(every(), Name(name)) {
 		panic(fmt.Sprintf("metrics: property %q is a name of the line itself", name))
 	}
 	l.properties[name] = value
@@ -87,9 +87,9 @@ func (l *Line) Append(dst []byte, at time.Time, pipeline string) []byte {
 }
 
 // namesFrom are the metrics that have values from an index on, in the order of
-// All, so that equal lines are equal text.
+// their lists, so that equal lines are equal text.
 func (l *Line) namesFrom(index int) []Name {
-	return slices.DeleteFunc(All(), func(n Name) bool { return len(l.values[n]) <= index })
+	return slices.DeleteFunc(every(), func(n Name) bool { return len(l.values[n]) <= index })
 }
 
 type definition struct {

@@ -58,12 +58,16 @@ func TestAnEmptyLineIsNoLine(t *testing.T) {
 func TestEveryMetricIsValid(t *testing.T) {
 	var line metrics.Line
 	seen := map[metrics.Name]bool{}
-	for _, name := range metrics.All() {
-		require.False(t, seen[name], name)
-		seen[name] = true
-		line.Add(name, 1)
+	for _, names := range [][]metrics.Name{metrics.All(), metrics.Outbox()} {
+		clear(seen)
+		for _, name := range names {
+			require.False(t, seen[name], name)
+			seen[name] = true
+			line.Add(name, 1)
+		}
+		require.Len(t, metricstest.Check(t, line.Append(nil, at, "clicks")), len(names))
+		line = metrics.Line{}
 	}
-	require.Len(t, metricstest.Check(t, line.Append(nil, at, "clicks")), len(metrics.All()))
 }
 
 func TestPropertiesDoNotHideMetrics(t *testing.T) {

@@ -1,5 +1,7 @@
 package metrics
 
+import "slices"
+
 // Name is the name of a metric. Alarms and dashboards use these constants, so a
 // metric that is renamed here is renamed there.
 type Name string
@@ -38,6 +40,26 @@ const (
 	EventLag   Name = "EventLag"   // end of the invocation minus the oldest timestamp of the batch
 )
 
+// What an outbox poller did. All but the last two are sums over the shards of an
+// invocation.
+const (
+	PublishedRows       Name = "PublishedRows"       // in committed transactions, dead letters included
+	PublishedBytes      Name = "PublishedBytes"      // of those, before compression
+	OutboxTransactions  Name = "OutboxTransactions"  // committed ones that hold rows
+	OutboxDeadLetters   Name = "OutboxDeadLetters"   // rows that could not be published
+	OutboxTombstones    Name = "OutboxTombstones"    // rows without a payload
+	OutboxReopened      Name = "OutboxReopened"      // times that Kafka was connected anew after an error
+	OutboxFenced        Name = "OutboxFenced"        // shards that another poller took over
+	OutboxHalted        Name = "OutboxHalted"        // shards that stand at a row which cannot be published
+	OutboxRefused       Name = "OutboxRefused"       // shards that wait for a person for another reason
+	OutboxFailed        Name = "OutboxFailed"        // shards whose run failed: the next one tries again
+	SequenceWithoutRows Name = "SequenceWithoutRows" // values of seq that were taken in runs that saw no row
+	RetentionRows       Name = "RetentionRows"       // published rows that were deleted
+	RetentionPartitions Name = "RetentionPartitions" // partitions that were dropped
+	OutboxLag           Name = "OutboxLag"           // age of the oldest row of a transaction, and of what is left unpublished
+	TransactionTime     Name = "TransactionTime"     // from the begin of a Kafka transaction to its commit
+)
+
 // Unit is one of CloudWatch's units.
 type Unit string
 
@@ -51,9 +73,9 @@ const (
 // Unit is the unit of the metric.
 func (n Name) Unit() Unit {
 	switch n {
-	case BatchBytes:
+	case BatchBytes, PublishedBytes:
 		return Bytes
-	case InsertTime, LedgerTime, EventLag:
+	case InsertTime, LedgerTime, EventLag, OutboxLag, TransactionTime:
 		return Milliseconds
 	}
 	return Count
@@ -67,4 +89,19 @@ func All() []Name {
 		Replays, Probes, LanesBlocked, InDoubt, Fenced, OffsetRegression, NeedsPerson, EventsRefused, ColdStart,
 		InsertTime, LedgerTime, EventLag,
 	}
+}
+
+// Outbox are the metrics that an outbox poller emits, in the order of an EMF line.
+func Outbox() []Name {
+	return []Name{
+		PublishedRows, PublishedBytes, OutboxTransactions, OutboxDeadLetters, OutboxTombstones,
+		OutboxReopened, OutboxFenced, OutboxHalted, OutboxRefused, OutboxFailed, SequenceWithoutRows,
+		RetentionRows, RetentionPartitions, ColdStart,
+		OutboxLag, TransactionTime,
+	}
+}
+
+// every is each metric of every function once.
+func every() []Name {
+	return append(All(), slices.DeleteFunc(Outbox(), func(n Name) bool { return slices.Contains(All(), n) })...)
 }

@@ -123,6 +123,32 @@ func FetchKeys(ctx context.Context, client Client, ref Ref, names ...string) ([]
 	return out, nil
 }
 
+// FetchMembers returns the members of a JSON object that are texts or numbers, as
+// RDS keeps {"username", "password", "host", "port", "dbname"}: not every secret
+// has all of them.
+func FetchMembers(ctx context.Context, client Client, ref Ref) (map[string]Text, error) {
+	text, err := fetch(ctx, client, Ref{ARN: ref.ARN})
+	if err != nil {
+		return nil, err
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &object); err != nil || object == nil {
+		return nil, fmt.Errorf("fetch secret %s: it is no JSON object", ref)
+	}
+	out := make(map[string]Text, len(object))
+	for name, raw := range object {
+		var value string
+		var number json.Number
+		switch {
+		case json.Unmarshal(raw, &value) == nil:
+			out[name] = Text(value)
+		case json.Unmarshal(raw, &number) == nil:
+			out[name] = Text(number.String())
+		}
+	}
+	return out, nil
+}
+
 func fetch(ctx context.Context, client Client, ref Ref) (string, error) {
 	out, err := client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &ref.ARN})
 	if err != nil {

@@ -65,6 +65,17 @@ func TestFetchKeys(t *testing.T) {
 	require.ErrorContains(t, err, `"password"`)
 }
 
+func TestFetchMembers(t *testing.T) {
+	ref, err := secrets.ParseRef(arn)
+	require.NoError(t, err)
+	got, err := secrets.FetchMembers(t.Context(), vault{arn: `{"username":"u","password":"p","port":5432,"tags":["a"],"none":null}`}, ref)
+	require.NoError(t, err)
+	require.Equal(t, map[string]secrets.Text{"username": "u", "password": "p", "port": "5432", "none": ""}, got)
+	_, err = secrets.FetchMembers(t.Context(), vault{arn: "s3cret"}, ref)
+	require.ErrorContains(t, err, "it is no JSON object")
+	require.NotContains(t, err.Error(), "s3cret")
+}
+
 func TestParseRefRefuses(t *testing.T) {
 	for _, text := range []string{"", "password", "arn:aws:s3:::bucket", "arn:aws:secretsmanager:eu-west-1:1:secret:"} {
 		_, err := secrets.ParseRef(text)
