@@ -1,8 +1,11 @@
 package config
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -22,6 +25,8 @@ const (
 	maxAttempts     = 10000
 	maxTimeout      = 14 * time.Minute // of a function behind a Kafka mapping
 	maxFunctionName = 64
+	maxFilters      = 5 // https://docs.aws.amazon.com/lambda/latest/dg/invocation-eventfiltering.html
+	maxPattern      = 4096
 )
 
 var (
@@ -32,7 +37,7 @@ var (
 	groupForm   = regexp.MustCompile(`^sg-[0-9a-f]+$`)
 	clusterForm = regexp.MustCompile(`^arn:aws[a-z-]*:kafka:([a-z0-9-]+):(\d{12}):cluster/[^/]+/[^/]+$`)
 	keyForm     = regexp.MustCompile(`^arn:aws[a-z-]*:kms:([a-z0-9-]+):(\d{12}):key/[^/]+$`)
-	targetForm  = regexp.MustCompile(`^arn:aws[a-z-]*:(sqs:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]+|s3:::[a-z0-9.-]+)$`)
+	targetForm  = regexp.MustCompile(`^(arn:aws[a-z-]*:(sqs:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]+|s3:::[a-z0-9.-]+)|kafka://[A-Za-z0-9._-]{1,249})$`)
 	// A secret's ARN ends in six characters that AWS adds; without them IAM would
 	// allow nothing.
 	secretForm = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:([a-z0-9-]+):(\d{12}):secret:[^:]+-[A-Za-z0-9]{6}$`)
@@ -77,6 +82,11 @@ func (r *reader) checkEnvironment(e *Environment) {
 	for key := range e.Tags {
 		if strings.HasPrefix(strings.ToLower(key), "aws:") {
 			r.problem("environment.tags."+key, "begins with aws:, which AWS keeps for itself: another name expected")
+		}
+	}
+	if e.Key != "" && r.form("environment.key", e.Key, keyForm, "the ARN of a KMS key, arn:aws:kms:...:key/..., and not that of an alias") {
+		if region := keyForm.FindStringSubmatch(e.Key)[1]; region != e.Region && regionForm.MatchString(e.Region) {
+			r.problem("environment.key", "is of region %s: a key of environment.region (%s) expected", region, e.Region)
 		}
 	}
 	if e.Network == nil {
@@ -177,6 +187,8 @@ func (r *reader) checkPipeline(c *Config, p Pipeline, path string) {
 		r.problem(path+".log_retention_days", "is %d: one of %s expected", p.LogRetentionDays, strings.Trim(fmt.Sprint(retentionDays), "[]"))
 	}
 	r.checkPolling(p, path)
+	r.checkOnFailure(c, p, path)
+	r.checkFilters(p, path)
 	r.checkThresholds(p.Thresholds, path+".alarms")
 	for _, s := range c.derived(p, "") {
 		if _, there := p.Settings[s.name]; there {
@@ -199,17 +211,73 @@ func (r *reader) checkPolling(p Pipeline, path string) {
 	if onDemand && p.PartialResponses {
 		r.problem(path+".partial_responses", "need provisioned mode: false expected, or pollers.minimum of 1 or more")
 	}
+	r.oneOf(path+".mapping_log", p.MappingLog, NoLog, "warn", "info", "debug")
+	if onDemand && p.MappingLog != NoLog {
+		r.problem(path+".mapping_log", "needs provisioned mode: %s expected, or pollers.minimum of 1 or more", NoLog)
+	}
+}
+
+func (r *reader) checkOnFailure(c *Config, p Pipeline, path string) {
 	f := p.OnFailure
 	if f == nil {
 		return
 	}
-	if onDemand {
+	if p.Pollers.Minimum == 0 {
 		r.problem(path+".on_failure", "needs provisioned mode: pollers.minimum of 1 or more expected")
 	}
 	if f.Attempts < 1 || f.Attempts > maxAttempts {
 		r.problem(path+".on_failure.attempts", "is %d: a number from 1 to %d expected; without one Lambda gives up after 10, and a short outage of ClickHouse diverts good data", f.Attempts, maxAttempts)
 	}
-	r.form(path+".on_failure.destination", f.Destination, targetForm, "the ARN of an SQS queue or of an S3 bucket")
+	r.form(path+".on_failure.destination", f.Destination, targetForm, "the ARN of an SQS queue or of an S3 bucket, or kafka://<topic>")
+	for i, other := range c.Pipelines {
+		if topic, is := f.Topic(); is && topic == other.Topic {
+			r.problem(path+".on_failure.destination", "is the topic of pipelines[%d], which would take what Lambda says of failures for its records: a topic of its own expected", i)
+		}
+	}
+}
+
+// checkFilters: Lambda checks patterns only when the mapping is made, and of a
+// Kafka record it filters the value alone.
+// https://docs.aws.amazon.com/lambda/latest/dg/kafka-filtering.html
+func (r *reader) checkFilters(p Pipeline, path string) {
+	if len(p.Filters) > maxFilters {
+		r.problem(path+".filters", "are %d: at most %d expected", len(p.Filters), maxFilters)
+	}
+	for i, text := range p.Filters {
+		at := fmt.Sprintf("%s.filters[%d]", path, i)
+		var pattern map[string]any
+		if err := json.Unmarshal([]byte(text), &pattern); err != nil {
+			r.problem(at, `is no JSON object (%v): a pattern such as {"value":{"kind":["click"]}} expected`, err)
+			continue
+		}
+		if _, there := pattern["value"]; !there || len(pattern) != 1 {
+			r.problem(at, "has the keys %s: value and no other expected, Kafka mappings filter nothing else", strings.Join(slices.Sorted(maps.Keys(pattern)), ", "))
+		} else if key, ok := wrongRule(pattern); !ok {
+			r.problem(at, `has %q, which is neither a list of what fits nor keys with such lists: for example {"value":{"kind":["click"]}}`, key)
+		}
+		if len(text) > maxPattern {
+			r.problem(at, "has %d characters: at most %d expected", len(text), maxPattern)
+		}
+	}
+}
+
+// wrongRule is a key of a pattern, at any depth, whose value is no rule.
+func wrongRule(pattern map[string]any) (string, bool) {
+	for _, key := range slices.Sorted(maps.Keys(pattern)) {
+		switch rule := pattern[key].(type) {
+		case []any:
+			if len(rule) == 0 {
+				return key, false
+			}
+		case map[string]any:
+			if inner, ok := wrongRule(rule); !ok || len(rule) == 0 {
+				return cmp.Or(inner, key), false
+			}
+		default:
+			return key, false
+		}
+	}
+	return "", true
 }
 
 func (r *reader) checkThresholds(t Thresholds, path string) {

@@ -15,7 +15,10 @@
 // functions that start.
 package config
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Config is the whole file.
 type Config struct {
@@ -38,6 +41,10 @@ type Environment struct {
 	// Network is where the functions run; nil for outside of any VPC.
 	Network *Network          `yaml:"network"`
 	Tags    map[string]string `yaml:"tags"`
+	// Key is the ARN of a KMS key of yours, for the ledger, the dead letters, the
+	// logs, the functions' environments and the alarm topic. Without it AWS's own
+	// keys are used. What its policy must allow is in infra/aws/README.md.
+	Key string `yaml:"key"`
 }
 
 // Network is subnets from which ClickHouse, Kafka's brokers and the AWS APIs of
@@ -90,12 +97,37 @@ type Alarms struct {
 	Runbook string `yaml:"runbook"`
 }
 
-// Values of Pipeline.Architecture and Pipeline.Start.
+// Values of Pipeline.Architecture, Pipeline.Start and Pipeline.MappingLog.
 const (
 	ARM64       = "arm64"
 	AMD64       = "amd64"
 	TrimHorizon = "trim-horizon"
+	NoLog       = "none"
 )
+
+// kafkaScheme begins a destination that is a topic.
+const kafkaScheme = "kafka://"
+
+// Topic is the name of the topic that diverted records go to.
+func (f OnFailure) Topic() (string, bool) { return strings.CutPrefix(f.Destination, kafkaScheme) }
+
+// Bucket is the ARN of the bucket that diverted batches go to.
+func (f OnFailure) Bucket() (string, bool) {
+	return f.Destination, strings.Contains(f.Destination, ":s3:::")
+}
+
+// notOffered are keys that one might look for in a pipeline, and why there are none.
+var notOffered = map[string]string{
+	"schema_registry": "a schema registry makes Lambda hand over other bytes than Kafka's, so an interrupted insert could not be finished from Kafka, nor a topic be proven the same: " +
+		"leave it out, and produce JSON without a registry's prefix",
+	"bisect":                    "the sink isolates records that do not fit by itself, and halves only cut batches anew: leave it out",
+	"maximum_record_age":        "an old record is not a wrong one: leave it out; on_failure gives batches up after a number of attempts",
+	"maximum_retry_attempts":    "attempts are endless, or those of on_failure: leave it out",
+	"bisect_on_function_error":  "the sink isolates records that do not fit by itself, and halves only cut batches anew: leave it out",
+	"consumer_group":            "its name follows from the pipeline's, and group_version counts it up: leave it out",
+	"application_log_level":     "above INFO Lambda drops the lines of the metrics: settings: {LOG_LEVEL: warn} is the sink's own",
+	"self_managed_event_source": "only MSK is offered: leave it out",
+}
 
 // Pipeline is one topic into one table, by one function.
 type Pipeline struct {
@@ -119,6 +151,14 @@ type Pipeline struct {
 	Pollers      Pollers       `yaml:"pollers"`
 	// PartialResponses lets the partitions of an event fail one by one.
 	PartialResponses bool `yaml:"partial_responses"`
+	// Filters are Lambda's filter patterns, JSON: a record that fits none of them
+	// is never delivered. It is no row, no dead letter and in no count of the sink.
+	Filters []string `yaml:"filters"`
+	// MappingLog is the least level of what the pollers log: none, warn, info or
+	// debug; by default warn in provisioned mode, which alone has it.
+	MappingLog string `yaml:"mapping_log"`
+	// KafkaMetrics adds the pollers' own view of the lag to their metrics.
+	KafkaMetrics bool `yaml:"kafka_metrics"`
 	// OnFailure gives batches up after a number of attempts; nil never does.
 	OnFailure *OnFailure `yaml:"on_failure"`
 
@@ -144,8 +184,9 @@ type Pollers struct {
 // after 10, and a short outage of ClickHouse would divert good data.
 type OnFailure struct {
 	Attempts int `yaml:"attempts"`
-	// Destination is the ARN of an SQS queue (it gets the offsets) or of an S3
-	// bucket (it gets the records, too).
+	// Destination is the ARN of an SQS queue (it gets the offsets), that of an S3
+	// bucket (it gets the records, too), or kafka://<topic> of the same cluster
+	// (it gets one record for each).
 	Destination string `yaml:"destination"`
 }
 

@@ -57,6 +57,7 @@ func TestAPipelineIsOnTopOfTheDefaults(t *testing.T) {
 	require.Equal(t, config.Pollers{Minimum: 1, Maximum: 1}, clicks.Pollers, "no scaling, no rebalances")
 	require.Nil(t, clicks.OnFailure)
 	require.True(t, clicks.PartialResponses)
+	require.Equal(t, "warn", clicks.MappingLog)
 	require.Equal(t, "oncehouse-production-clicks", c.FunctionName(clicks))
 	require.Equal(t, "oncehouse-production-clicks-v1", c.ConsumerGroup(clicks))
 }
@@ -78,7 +79,7 @@ func TestWrongFilesAreRefused(t *testing.T) {
 	const pipeline = "  - name: clicks\n"
 	at := func(text string) string { return pipeline + "    " + text + "\n" }
 	for name, c := range map[string]change{
-		"unknown key":             {"  region:", "  regoin: x\n  region:", "environment.regoin", "is no key: one of account, name, network, region, tags expected"},
+		"unknown key":             {"  region:", "  regoin: x\n  region:", "environment.regoin", "is no key: one of account, key, name, network, region, tags expected"},
 		"unknown key in a list":   {pipeline, at("tabel: x"), "pipelines[0].tabel", "is no key"},
 		"key twice":               {"  region: eu-west-1", "  region: eu-west-1\n  region: eu-west-1", "environment.region", "is there twice"},
 		"list for a mapping":      {"cluster:\n", "cluster: []\nx:\n", "cluster", "is a list: keys with values expected"},
@@ -130,7 +131,24 @@ func TestWrongFilesAreRefused(t *testing.T) {
 		"destination on demand":   {pipeline, at("pollers: {minimum: 0}\n    partial_responses: false\n    on_failure: {attempts: 9, destination: 'arn:aws:s3:::b'}"), "pipelines[0].on_failure", "needs provisioned mode"},
 		"destination alone":       {pipeline, at("on_failure: {destination: 'arn:aws:s3:::b'}"), "pipelines[0].on_failure.attempts", "Lambda gives up after 10"},
 		"destination endlessly":   {pipeline, at("on_failure: {attempts: -1, destination: 'arn:aws:s3:::b'}"), "pipelines[0].on_failure.attempts", "from 1 to 10000"},
-		"destination unknown":     {pipeline, at("on_failure: {attempts: 9, destination: x}"), "pipelines[0].on_failure.destination", "an SQS queue or of an S3 bucket"},
+		"destination unknown":     {pipeline, at("on_failure: {attempts: 9, destination: x}"), "pipelines[0].on_failure.destination", "an SQS queue or of an S3 bucket, or kafka://<topic>"},
+		"destination SNS":         {pipeline, at("on_failure: {attempts: 9, destination: 'arn:aws:sns:eu-west-1:111122223333:x'}"), "pipelines[0].on_failure.destination", "an SQS queue"},
+		"destination on itself":   {pipeline, at("on_failure: {attempts: 9, destination: 'kafka://clicks'}"), "pipelines[0].on_failure.destination", "the topic of pipelines[0]"},
+		"destination on another":  {pipeline, at("on_failure: {attempts: 9, destination: 'kafka://shop.orders'}"), "pipelines[0].on_failure.destination", "the topic of pipelines[1]"},
+		"topic on demand":         {pipeline, at("pollers: {minimum: 0}\n    partial_responses: false\n    on_failure: {attempts: 9, destination: 'kafka://failed'}"), "pipelines[0].on_failure", "needs provisioned mode"},
+		"mapping log":             {pipeline, at("mapping_log: error"), "pipelines[0].mapping_log", "none or warn or info or debug expected"},
+		"mapping log on demand":   {pipeline, at("pollers: {minimum: 0}\n    partial_responses: false\n    mapping_log: info"), "pipelines[0].mapping_log", "needs provisioned mode"},
+		"filter no JSON":          {pipeline, at("filters: ['value = 1']"), "pipelines[0].filters[0]", "is no JSON object"},
+		"filter on the key":       {pipeline, at("filters: ['{\"key\":[\"a\"]}']"), "pipelines[0].filters[0]", "has the keys key: value and no other expected"},
+		"filter on more":          {pipeline, at("filters: ['{\"key\":[\"a\"],\"value\":[\"b\"]}']"), "pipelines[0].filters[0]", "has the keys key, value"},
+		"filter without a list":   {pipeline, at("filters: ['{\"value\":{\"a\":{\"kind\":\"click\"}}}']"), "pipelines[0].filters[0]", `has "kind", which is neither a list`},
+		"filter of nothing":       {pipeline, at("filters: ['{\"value\":{}}']"), "pipelines[0].filters[0]", `has "value"`},
+		"filter too long":         {pipeline, at("filters: ['{\"value\":[\"" + strings.Repeat("x", 4090) + "\"]}']"), "pipelines[0].filters[0]", "at most 4096"},
+		"too many filters":        {pipeline, at("filters: [" + strings.Repeat(`'{"value":["x"]}', `, 6) + "]"), "pipelines[0].filters", "at most 5"},
+		"schema registry":         {pipeline, at("schema_registry: {uri: x}"), "pipelines[0].schema_registry", "is not offered: a schema registry makes Lambda hand over other bytes than Kafka's"},
+		"bisecting":               {pipeline, at("bisect: true"), "pipelines[0].bisect", "is not offered"},
+		"key of others' region":   {"  region: eu-west-1", "  region: eu-west-1\n  key: arn:aws:kms:us-east-1:111122223333:key/2222", "environment.key", "is of region us-east-1"},
+		"key's alias":             {"  region: eu-west-1", "  region: eu-west-1\n  key: arn:aws:kms:eu-west-1:111122223333:alias/x", "environment.key", "not that of an alias"},
 		"threshold":               {pipeline, at("alarms: {duplicates_percent: 0}"), "pipelines[0].alarms.duplicates_percent", "from 1 to 100"},
 		"guarantee":               {pipeline, at("guarantee: best-effort"), "pipelines[0].guarantee", "one of exactly-once, at-least-once, at-most-once expected"},
 		"unknown setting":         {pipeline, at("settings: {UNKNOWN_FIELD: refuse}"), "pipelines[0].settings.UNKNOWN_FIELD", "did you mean ONCEHOUSE_UNKNOWN_FIELDS?"},
@@ -182,7 +200,7 @@ func TestEveryProblemIsSaidAtOnce(t *testing.T) {
 	require.EqualError(t, err, `configuration refused, problems: 7
   f.yaml:5: environment.region is "Ireland": an AWS region such as eu-west-1 expected
   f.yaml:12: cluster.auth is "none": iam or scram-sha-512 expected
-  f.yaml:19: defaults.memroy is no key: one of alarms, architecture, batch_size, batch_window, group_version, guarantee, log_retention_days, memory, name, on_failure, partial_responses, pollers, reserved_concurrency, settings, start, table, timeout, topic expected
+  f.yaml:19: defaults.memroy is no key: one of alarms, architecture, batch_size, batch_window, filters, group_version, guarantee, kafka_metrics, log_retention_days, mapping_log, memory, name, on_failure, partial_responses, pollers, reserved_concurrency, settings, start, table, timeout, topic expected
   f.yaml:23: pipelines[0].name is missing: small letters, digits and dashes, such as page-views expected
   f.yaml:23: pipelines[0].on_failure.attempts is 0: a number from 1 to 10000 expected; without one Lambda gives up after 10, and a short outage of ClickHouse diverts good data
   f.yaml:26: pipelines[1].memory is "lots": a whole number expected

@@ -16,6 +16,12 @@ func (c *Config) AlarmTopic() string { return c.Prefix() + "-alarms" }
 // FunctionName is the pipeline's function, and its stack's name, too.
 func (c *Config) FunctionName(p Pipeline) string { return c.Prefix() + "-" + p.Name }
 
+// LettersQueue is the name of the queue of the pipeline's dead letters.
+func (c *Config) LettersQueue(p Pipeline) string { return c.FunctionName(p) + "-letters" }
+
+// LogGroup is the name of the log group of the pipeline's function.
+func (c *Config) LogGroup(p Pipeline) string { return "/aws/lambda/" + c.FunctionName(p) }
+
 // ConsumerGroup is the Kafka consumer group of the pipeline's mapping.
 func (c *Config) ConsumerGroup(p Pipeline) string {
 	return fmt.Sprintf("%s-v%d", c.FunctionName(p), p.GroupVersion)

@@ -202,6 +202,10 @@ func (r *reader) walkMapping(node *yaml.Node, t reflect.Type, path string) {
 			r.walk(value, field, at)
 			continue
 		}
+		if reason, known := notOffered[key.Value]; known && t == reflect.TypeFor[Pipeline]() {
+			r.problem(at, "is not offered: %s", reason)
+			continue
+		}
 		r.problem(at, "is no key: one of %s expected", strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 	}
 }
@@ -232,6 +236,12 @@ func (r *reader) decode(root *yaml.Node) *Config {
 		_ = node.Decode(&p)
 		p.Topic, p.Table = orElse(p.Topic, p.Name), orElse(p.Table, p.Name)
 		p.Pollers.Maximum = orElse(p.Pollers.Maximum, p.Pollers.Minimum)
+		if p.MappingLog == "" {
+			p.MappingLog = "warn"
+			if p.Pollers.Minimum == 0 {
+				p.MappingLog = NoLog
+			}
+		}
 		c.Pipelines = append(c.Pipelines, p)
 	}
 	return &c

@@ -11,6 +11,7 @@ package ledger
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -21,17 +22,25 @@ import (
 type Props struct {
 	// Name of the table.
 	Name string
+	// Key encrypts it; nil for DynamoDB's own.
+	Key awskms.IKey
 }
 
 // New adds the table. Its logical id is part of what a deployment must keep.
 func New(scope constructs.Construct, id string, props Props) awsdynamodb.Table {
 	key := *dynamo.Schema(props.Name).KeySchema[0].AttributeName
+	encryption := awsdynamodb.TableEncryption_DEFAULT
+	if props.Key != nil {
+		encryption = awsdynamodb.TableEncryption_CUSTOMER_MANAGED
+	}
 	return awsdynamodb.NewTable(scope, &id, &awsdynamodb.TableProps{
 		TableName:    &props.Name,
 		PartitionKey: &awsdynamodb.Attribute{Name: &key, Type: awsdynamodb.AttributeType_STRING},
 		// Some items of a few kB, written as often as batches come: no capacity to plan.
 		BillingMode:                      awsdynamodb.BillingMode_PAY_PER_REQUEST,
 		PointInTimeRecoverySpecification: &awsdynamodb.PointInTimeRecoverySpecification{PointInTimeRecoveryEnabled: jsii.Bool(true)},
+		Encryption:                       encryption,
+		EncryptionKey:                    props.Key,
 		DeletionProtection:               jsii.Bool(true),
 		RemovalPolicy:                    awscdk.RemovalPolicy_RETAIN,
 	})

@@ -2,12 +2,14 @@ package monitor
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
+	"oncehouse/infra/aws/config"
 	"oncehouse/shared/metrics"
 )
 
@@ -17,27 +19,40 @@ import (
 func newDashboard(scope constructs.Construct, props PipelineProps, alarms []awscloudwatch.Alarm) {
 	name := props.Config.FunctionName(props.Pipeline)
 	d := awscloudwatch.NewDashboard(scope, jsii.String("Dashboard"), &awscloudwatch.DashboardProps{DashboardName: &name})
-	d.AddWidgets(status(alarms))
-	s, f := sink(props.Pipeline.Name), function(name)
-	for _, row := range []struct {
-		title  string
-		graphs []graph
-	}{
-		{"Does it keep up?", keepingUp(s, f)},
-		{"Is it exact?", exactness(s, props.Queue)},
-		{"Is anything stuck?", blocked(s, f)},
+	d.AddWidgets(status("Alarms", wide, alarms...))
+	s, f, m := sink(props.Pipeline.Name), function(name), mapping(props.Mapping)
+	addRows(d, []row{
+		{"Does it keep up?", keepingUp(s, f, m, props.Pipeline)},
+		{"Is it exact?", exactness(s, m, props)},
+		{"Is anything stuck?", blocked(s, f, m)},
 		{"Where does the time go?", timing(s, f)},
-		{"What does it cost?", cost(s, f, props)},
-	} {
-		d.AddWidgets(heading("## " + row.title))
-		widgets := make([]awscloudwatch.IWidget, len(row.graphs))
-		for i, g := range row.graphs {
-			widgets[i] = g.widget(24 / len(row.graphs))
+		{"What does it cost?", cost(s, f, m, props.Pipeline)},
+	})
+	d.AddWidgets(heading(fmt.Sprintf("## Why?\nEach reason is a heading of %s", props.Alert.Runbook)))
+	d.AddWidgets(blockedLanes.widget(half, props.Log), lastFailures.widget(half, props.Log))
+}
+
+// CloudWatch's dashboards are 24 columns wide.
+const (
+	wide = 24
+	half = wide / 2
+)
+
+// row is a question and the graphs that answer it.
+type row struct {
+	title  string
+	graphs []graph
+}
+
+func addRows(d awscloudwatch.Dashboard, rows []row) {
+	for _, r := range rows {
+		d.AddWidgets(heading("## " + r.title))
+		widgets := make([]awscloudwatch.IWidget, len(r.graphs))
+		for i, g := range r.graphs {
+			widgets[i] = g.widget(wide / len(r.graphs))
 		}
 		d.AddWidgets(widgets...)
 	}
-	d.AddWidgets(heading(fmt.Sprintf("## Why?\nEach reason is a heading of %s", props.Alert.Runbook)))
-	d.AddWidgets(reasons(props.Log), failures(props.Log))
 }
 
 // graph is one widget; what is on the right axis has another unit.
@@ -60,25 +75,41 @@ func (s source) sums(names ...metrics.Name) []awscloudwatch.IMetric {
 	return all
 }
 
-func keepingUp(s, f source) []graph {
+func keepingUp(s, f, m source, p config.Pipeline) []graph {
+	waiting := []awscloudwatch.IMetric{f.metric("OffsetLag", "Maximum")}
+	if p.KafkaMetrics {
+		waiting = append(waiting, m.metric("MaxOffsetLag", "Maximum"), m.metric("SumOffsetLag", "Maximum"))
+	}
 	return []graph{
-		{"Records that wait in the worst partition", []awscloudwatch.IMetric{f.metric("OffsetLag", "Maximum")}, nil},
+		{"Records that wait in the worst partition", waiting, nil},
 		{"Age of records when stored (ms)", []awscloudwatch.IMetric{s.metric(string(metrics.EventLag), "p50"), s.metric(string(metrics.EventLag), "Maximum")}, nil},
 		{"Records and rows", s.sums(metrics.RecordsReceived, metrics.RowsStored), nil},
 	}
 }
 
-func exactness(s source, queueName string) []graph {
-	return []graph{
-		{"Records that are no rows", s.sums(metrics.DeadLetters, metrics.Tombstones, metrics.RowsLost), []awscloudwatch.IMetric{queue(queueName).metric("ApproximateNumberOfMessagesVisible", "Maximum")}},
+func exactness(s, m source, props PipelineProps) []graph {
+	never := []awscloudwatch.IMetric{}
+	if len(props.Pipeline.Filters) > 0 {
+		never = append(never, m.metric("FilteredOutEventCount", "Sum"))
+	}
+	if props.Pipeline.OnFailure != nil {
+		never = append(never, m.metric("OnFailureDestinationDeliveredEventCount", "Sum"), m.metric("DroppedEventCount", "Sum"))
+	}
+	all := []graph{
+		{"Records that are no rows", s.sums(metrics.DeadLetters, metrics.Tombstones, metrics.RowsLost), []awscloudwatch.IMetric{queue(props.Queue).metric("ApproximateNumberOfMessagesVisible", "Maximum")}},
 		{"Repeats passed over", s.sums(metrics.DuplicatesSuppressed, metrics.AbortedDuplicatesSuppressed, metrics.ForeignPositions), []awscloudwatch.IMetric{duplicatesPercent(s)}},
 		{"Fields without a column", s.sums(metrics.UnknownFields), nil},
 	}
+	if len(never) > 0 {
+		all = append(all, graph{"Records that Lambda kept from the function", never, nil})
+	}
+	return all
 }
 
-func blocked(s, f source) []graph {
+func blocked(s, f, m source) []graph {
 	return []graph{
 		{"Partitions that failed", s.sums(metrics.LanesBlocked, metrics.InDoubt, metrics.Fenced, metrics.OffsetRegression, metrics.NeedsPerson, metrics.EventsRefused), nil},
+		{"Pollers", []awscloudwatch.IMetric{m.metric("PollingErrorCount", "Sum"), m.metric("CommitErrorCount", "Sum")}, []awscloudwatch.IMetric{m.metric("PolledEventCount", "Sum")}},
 		{"Inserts finished after an interruption", s.sums(metrics.Replays, metrics.Probes), nil},
 		{"Function", []awscloudwatch.IMetric{f.metric("Errors", "Sum"), f.metric("Throttles", "Sum")}, []awscloudwatch.IMetric{f.metric("ConcurrentExecutions", "Maximum")}},
 	}
@@ -95,13 +126,23 @@ func timing(s, f source) []graph {
 	}
 }
 
-func cost(s, f source, props PipelineProps) []graph {
-	gigabyteSeconds := calculated("GB-seconds", fmt.Sprintf("duration / 1000 * %d / 1024", props.Pipeline.Memory),
-		map[string]awscloudwatch.IMetric{"duration": f.metric("Duration", "Sum")})
-	return []graph{
-		{"Function", []awscloudwatch.IMetric{f.metric("Invocations", "Sum"), s.sum(metrics.ColdStart)}, []awscloudwatch.IMetric{gigabyteSeconds}},
+func cost(s, f, m source, p config.Pipeline) []graph {
+	all := []graph{
+		{"Function", []awscloudwatch.IMetric{f.metric("Invocations", "Sum"), s.sum(metrics.ColdStart)}, []awscloudwatch.IMetric{gigabyteSeconds(f, "GB-seconds", p)}},
 		{"Bytes to ClickHouse", s.sums(metrics.BatchBytes), nil},
 	}
+	if p.Pollers.Minimum > 0 { // which are paid by the hour
+		all = append(all, graph{"Pollers", []awscloudwatch.IMetric{m.metric("ProvisionedPollers", "Maximum")}, nil})
+	}
+	return all
+}
+
+// gigabyteSeconds is what the pipeline's function is paid for.
+func gigabyteSeconds(f source, label string, p config.Pipeline) awscloudwatch.IMetric {
+	// Ids are shared by all formulas of a graph.
+	duration := "duration_" + strings.ReplaceAll(p.Name, "-", "_")
+	return calculated(label, fmt.Sprintf("%s / 1000 * %d / 1024", duration, p.Memory),
+		map[string]awscloudwatch.IMetric{duration: f.metric("Duration", "Sum")})
 }
 
 func heading(markdown string) awscloudwatch.IWidget {
@@ -110,27 +151,12 @@ func heading(markdown string) awscloudwatch.IWidget {
 	})
 }
 
-func status(alarms []awscloudwatch.Alarm) awscloudwatch.IWidget {
+func status[A interfacesawscloudwatch.IAlarmRef](title string, width int, alarms ...A) awscloudwatch.IWidget {
 	refs := make([]interfacesawscloudwatch.IAlarmRef, len(alarms))
 	for i, a := range alarms {
 		refs[i] = a
 	}
 	return awscloudwatch.NewAlarmStatusWidget(&awscloudwatch.AlarmStatusWidgetProps{
-		Title: jsii.String("Alarms"), Alarms: &refs, Width: jsii.Number(24), Height: jsii.Number(4),
-	})
-}
-
-// The fields are the log lines' of functions/sink/handler/report.go.
-func reasons(log string) awscloudwatch.IWidget {
-	return query("Reasons", log, "filter ispresent(reason)", "stats count(*) as failures by reason, topic, partition", "sort failures desc")
-}
-
-func failures(log string) awscloudwatch.IWidget {
-	return query("Last failures", log, "filter ispresent(reason)", "fields @timestamp, topic, partition, first_offset, last_offset, error", "sort @timestamp desc", "limit 20")
-}
-
-func query(title, log string, lines ...string) awscloudwatch.IWidget {
-	return awscloudwatch.NewLogQueryWidget(&awscloudwatch.LogQueryWidgetProps{
-		Title: &title, LogGroupNames: jsii.Strings(log), QueryLines: jsii.Strings(lines...), Width: jsii.Number(12), Height: jsii.Number(8),
+		Title: &title, Alarms: &refs, Width: jsii.Number(width), Height: jsii.Number(4),
 	})
 }

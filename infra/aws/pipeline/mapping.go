@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"strings"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
@@ -23,7 +24,7 @@ const endless = -1
 //   - No maximum age: a record does not become less true by waiting.
 //   - A consumer group of our own name: by default it is the mapping's id, and a
 //     mapping that CloudFormation replaces would read the topic again.
-func newMapping(scope constructs.Construct, props Props, function awslambda.Function, role awsiam.Role) {
+func newMapping(scope constructs.Construct, props Props, function awslambda.Function, role awsiam.Role) awslambda.CfnEventSourceMapping {
 	c, pl := props.Config, props.Pipeline
 	mapping := &awslambda.CfnEventSourceMappingProps{
 		FunctionName:                   function.FunctionArn(),
@@ -35,6 +36,7 @@ func newMapping(scope constructs.Construct, props Props, function awslambda.Func
 		AmazonManagedKafkaEventSourceConfig: &awslambda.CfnEventSourceMapping_AmazonManagedKafkaEventSourceConfigProperty{
 			ConsumerGroupId: jsii.String(c.ConsumerGroup(pl)),
 		},
+		MetricsConfig: &awslambda.CfnEventSourceMapping_MetricsConfigProperty{Metrics: metricGroups(pl)},
 	}
 	if at, err := time.Parse(time.RFC3339, pl.Start); err == nil {
 		mapping.StartingPosition = jsii.String("AT_TIMESTAMP")
@@ -45,11 +47,29 @@ func newMapping(scope constructs.Construct, props Props, function awslambda.Func
 			Type: jsii.String("SASL_SCRAM_512_AUTH"), Uri: &c.Cluster.Secret,
 		}}
 	}
+	if len(pl.Filters) > 0 {
+		filters := make([]any, len(pl.Filters))
+		for i := range pl.Filters {
+			filters[i] = &awslambda.CfnEventSourceMapping_FilterProperty{Pattern: &pl.Filters[i]}
+		}
+		mapping.FilterCriteria = &awslambda.CfnEventSourceMapping_FilterCriteriaProperty{Filters: &filters}
+	}
 	if pl.Pollers.Minimum > 0 {
 		provision(mapping, pl)
 	}
-	// Lambda tries the mapping's rights when it is made.
-	awslambda.NewCfnEventSourceMapping(scope, jsii.String("Mapping"), mapping).Node().AddDependency(role)
+	made := awslambda.NewCfnEventSourceMapping(scope, jsii.String("Mapping"), mapping)
+	made.Node().AddDependency(role) // Lambda tries the mapping's rights when it is made
+	return made
+}
+
+// metricGroups are those that alarms need, and the one that is asked for.
+// https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-types.html
+func metricGroups(pl config.Pipeline) *[]*string {
+	groups := []string{"EventCount", "ErrorCount"}
+	if pl.KafkaMetrics {
+		groups = append(groups, "KafkaMetrics")
+	}
+	return jsii.Strings(groups...)
 }
 
 // provision adds what only provisioned mode has.
@@ -60,6 +80,11 @@ func provision(mapping *awslambda.CfnEventSourceMappingProps, pl config.Pipeline
 	mapping.MaximumRetryAttempts = jsii.Number(endless)
 	mapping.MaximumRecordAgeInSeconds = jsii.Number(endless)
 	mapping.BisectBatchOnFunctionError = jsii.Bool(false)
+	if pl.MappingLog != config.NoLog {
+		mapping.LoggingConfig = &awslambda.CfnEventSourceMapping_LoggingConfigProperty{
+			SystemLogLevel: jsii.String(strings.ToUpper(pl.MappingLog)),
+		}
+	}
 	if pl.PartialResponses {
 		mapping.FunctionResponseTypes = jsii.Strings("ReportBatchItemFailures")
 	}

@@ -11,6 +11,7 @@ package pipeline
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -18,6 +19,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"oncehouse/infra/aws/config"
+	"oncehouse/infra/aws/nag"
 )
 
 // Props of a pipeline.
@@ -27,6 +29,9 @@ type Props struct {
 	Pipeline config.Pipeline
 	// Asset is the directory with the function's bootstrap for its architecture.
 	Asset string
+	// Key encrypts the letters, the log and the function's environment; nil for
+	// AWS's own keys.
+	Key awskms.IKey
 }
 
 // Pipeline is what was added.
@@ -34,16 +39,16 @@ type Pipeline struct {
 	Function awslambda.Function
 	Letters  awssqs.Queue
 	Log      awslogs.LogGroup
+	Mapping  awslambda.CfnEventSourceMapping
 }
 
 // New adds a pipeline.
 func New(scope constructs.Construct, id string, props Props) *Pipeline {
 	inside := constructs.NewConstruct(scope, &id)
-	name := props.Config.FunctionName(props.Pipeline)
-	p := &Pipeline{Letters: newLetters(inside, name), Log: newLog(inside, name, props.Pipeline.LogRetentionDays)}
+	p := &Pipeline{Letters: newLetters(inside, props), Log: newLog(inside, props)}
 	role := newRole(inside, props, p)
 	p.Function = newFunction(inside, props, p, role)
-	newMapping(inside, props, p.Function, role)
+	p.Mapping = newMapping(inside, props, p.Function, role)
 	return p
 }
 
@@ -52,26 +57,34 @@ const lettersRetention = 14
 
 // newLetters adds the queue of records that do not fit the table. It survives
 // its stack: the records in it are nowhere else once the topic forgets them.
-func newLetters(scope constructs.Construct, name string) awssqs.Queue {
-	return awssqs.NewQueue(scope, jsii.String("Letters"), &awssqs.QueueProps{
-		QueueName:       jsii.String(name + "-letters"),
-		RetentionPeriod: awscdk.Duration_Days(jsii.Number(lettersRetention)),
-		Encryption:      awssqs.QueueEncryption_SQS_MANAGED,
-		EnforceSSL:      jsii.Bool(true),
+func newLetters(scope constructs.Construct, props Props) awssqs.Queue {
+	encryption := awssqs.QueueEncryption_SQS_MANAGED
+	if props.Key != nil {
+		encryption = awssqs.QueueEncryption_KMS
+	}
+	queue := awssqs.NewQueue(scope, jsii.String("Letters"), &awssqs.QueueProps{
+		QueueName:           jsii.String(props.Config.LettersQueue(props.Pipeline)),
+		RetentionPeriod:     awscdk.Duration_Days(jsii.Number(lettersRetention)),
+		Encryption:          encryption,
+		EncryptionMasterKey: props.Key,
+		EnforceSSL:          jsii.Bool(true),
 		// The function sends to it. No other queue may use it as its dead-letter
 		// queue: what is in it is in our envelope, or nothing can be redriven.
 		RedriveAllowPolicy: &awssqs.RedriveAllowPolicy{RedrivePermission: awssqs.RedrivePermission_DENY_ALL},
 		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN,
 	})
+	nag.Accept(queue, "AwsSolutions-SQS3", "It is the queue of dead letters: nothing consumes it that could fail, and nothing may leave it but by hand.")
+	return queue
 }
 
-func newLog(scope constructs.Construct, name string, days int) awslogs.LogGroup {
+func newLog(scope constructs.Construct, props Props) awslogs.LogGroup {
 	log := awslogs.NewLogGroup(scope, jsii.String("Log"), &awslogs.LogGroupProps{
-		LogGroupName:  jsii.String("/aws/lambda/" + name),
+		LogGroupName:  jsii.String(props.Config.LogGroup(props.Pipeline)),
+		EncryptionKey: props.Key,
 		RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
 	})
 	// In days, as the file and the console have it, not as the enum's names.
-	log.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(days))
+	log.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(props.Pipeline.LogRetentionDays))
 	return log
 }
 
@@ -106,8 +119,13 @@ func newFunction(scope constructs.Construct, props Props, p *Pipeline, role awsi
 		LoggingFormat:                awslambda.LoggingFormat_JSON,
 		ReservedConcurrentExecutions: reserved,
 	})
+	inside := function.Node().DefaultChild().(awslambda.CfnFunction)
+	if props.Key != nil {
+		// Not by the construct's property, which allows the role kms:ReEncrypt* and more.
+		inside.SetKmsKeyArn(props.Key.KeyArn())
+	}
 	if network := props.Config.Environment.Network; network != nil {
-		function.Node().DefaultChild().(awslambda.CfnFunction).SetVpcConfig(&awslambda.CfnFunction_VpcConfigProperty{
+		inside.SetVpcConfig(&awslambda.CfnFunction_VpcConfigProperty{
 			SubnetIds:        jsii.Strings(network.Subnets...),
 			SecurityGroupIds: jsii.Strings(network.SecurityGroups...),
 		})

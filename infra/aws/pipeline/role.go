@@ -9,6 +9,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"oncehouse/infra/aws/config"
+	"oncehouse/infra/aws/nag"
 	"oncehouse/shared/secrets"
 )
 
@@ -41,6 +42,10 @@ func newRole(scope constructs.Construct, props Props, p *Pipeline) awsiam.Role {
 	allow(r, []string{*p.Log.LogGroupArn()}, "logs:CreateLogStream", "logs:PutLogEvents")
 	allow(r, []string{arn("dynamodb", "table", c.LedgerTable())}, "dynamodb:GetItem", "dynamodb:PutItem")
 	allow(r, []string{*p.Letters.QueueArn()}, "sqs:SendMessage")
+	if props.Key != nil {
+		// Lambda decrypts the environment, DynamoDB the table's key, SQS both ways.
+		allow(r, []string{*props.Key.KeyArn()}, "kms:Decrypt", "kms:GenerateDataKey")
+	}
 	allowSecrets(r, c)
 	allowKafka(r, c, pl)
 	allow(r, []string{"*"}, networkActions...)
@@ -52,8 +57,9 @@ func newRole(scope constructs.Construct, props Props, p *Pipeline) awsiam.Role {
 			Service: jsii.String("lambda"), Resource: jsii.String("function"), ResourceName: jsii.String(c.FunctionName(pl)), ArnFormat: awscdk.ArnFormat_COLON_RESOURCE_NAME,
 		})}},
 	}))
+	nag.Accept(r, "AwsSolutions-IAM5", "EC2's describing calls take no resource, and the interfaces that Lambda makes have no names yet. Denied to the code in the function; X-Ray's two calls take no resource, either.", "Resource::*")
 	if pl.OnFailure != nil {
-		allowDestination(r, pl.OnFailure.Destination)
+		allowDestination(r, c, *pl.OnFailure)
 	}
 	return r
 }
@@ -84,20 +90,32 @@ func allowKafka(r awsiam.Role, c *config.Config, pl config.Pipeline) {
 		allow(r, []string{c.Cluster.SecretKey}, "kms:Decrypt")
 		return
 	}
-	// arn:...:cluster/<name>/<uuid> has topics and groups of the same path.
-	// https://docs.aws.amazon.com/msk/latest/developerguide/kafka-actions.html
-	topic := strings.Replace(cluster, ":cluster/", ":topic/", 1) + "/" + pl.Topic
-	group := strings.Replace(cluster, ":cluster/", ":group/", 1) + "/" + c.ConsumerGroup(pl)
 	allow(r, []string{cluster}, "kafka-cluster:Connect")
-	allow(r, []string{topic}, "kafka-cluster:DescribeTopic", "kafka-cluster:ReadData")
-	allow(r, []string{group}, "kafka-cluster:DescribeGroup", "kafka-cluster:AlterGroup")
+	allow(r, []string{inCluster(c, "topic", pl.Topic)}, "kafka-cluster:DescribeTopic", "kafka-cluster:ReadData")
+	allow(r, []string{inCluster(c, "group", c.ConsumerGroup(pl))}, "kafka-cluster:DescribeGroup", "kafka-cluster:AlterGroup")
 }
 
-func allowDestination(r awsiam.Role, arn string) {
-	if strings.Contains(arn, ":s3:::") {
-		allow(r, []string{arn}, "s3:ListBucket")
-		allow(r, []string{arn + "/*"}, "s3:PutObject")
+// inCluster is the ARN of a topic or group: arn:...:cluster/<name>/<uuid> has
+// those of the same path.
+// https://docs.aws.amazon.com/msk/latest/developerguide/kafka-actions.html
+func inCluster(c *config.Config, kind, name string) string {
+	return strings.Replace(c.Cluster.ARN, ":cluster/", ":"+kind+"/", 1) + "/" + name
+}
+
+// allowDestination: with SCRAM, writing to a topic is allowed by Kafka's own ACLs.
+// https://docs.aws.amazon.com/lambda/latest/dg/kafka-on-failure.html
+func allowDestination(r awsiam.Role, c *config.Config, f config.OnFailure) {
+	if bucket, is := f.Bucket(); is {
+		allow(r, []string{bucket}, "s3:ListBucket")
+		allow(r, []string{bucket + "/*"}, "s3:PutObject")
+		nag.Accept(r, "AwsSolutions-IAM5", "Lambda names each object that it puts into the bucket of failed batches.", "Resource::"+bucket+"/*")
 		return
 	}
-	allow(r, []string{arn}, "sqs:SendMessage")
+	if topic, is := f.Topic(); is {
+		if c.Cluster.Auth == config.IAM {
+			allow(r, []string{inCluster(c, "topic", topic)}, "kafka-cluster:DescribeTopic", "kafka-cluster:WriteData")
+		}
+		return
+	}
+	allow(r, []string{f.Destination}, "sqs:SendMessage")
 }

@@ -14,11 +14,27 @@ import (
 	"oncehouse/shared/metrics"
 )
 
-// aws are the metrics of AWS's own that alarms and widgets may name.
-var aws = map[string][]string{
-	"AWS/Lambda":   {"ConcurrentExecutions", "Duration", "Errors", "Invocations", "OffsetLag", "Throttles"},
-	"AWS/SQS":      {"ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"},
-	"AWS/DynamoDB": {"ReadThrottleEvents", "WriteThrottleEvents"},
+// documented are the metrics of AWS's own that alarms and widgets may name, by
+// namespace and dimension.
+var documented = map[string]map[string][]string{
+	"AWS/Lambda": {
+		// https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-types.html
+		"FunctionName": {"ConcurrentExecutions", "Duration", "Errors", "Invocations", "OffsetLag", "Throttles"},
+		// The same page, event source mapping metrics; the groups are switched on one by one.
+		"EventSourceMappingUUID": {"ProvisionedPollers"},
+	},
+	// https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
+	"AWS/SQS": {"QueueName": {"ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"}},
+	// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/metrics-dimensions.html
+	"AWS/DynamoDB": {"TableName": {"ReadThrottleEvents", "WriteThrottleEvents", "ConsumedReadCapacityUnits", "ConsumedWriteCapacityUnits"}},
+}
+
+// groups are a mapping's metrics by the group that switches them on, those of
+// Kafka. https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-types.html
+var groups = map[string][]string{
+	"EventCount":   {"PolledEventCount", "FilteredOutEventCount", "InvokedEventCount", "FailedInvokeEventCount", "DroppedEventCount", "OnFailureDestinationDeliveredEventCount", "CommittedEventCount"},
+	"ErrorCount":   {"PollingErrorCount", "InvokeErrorCount", "OnFailureDestinationDeliveryErrorCount", "SchemaRegistryErrorCount", "CommitErrorCount"},
+	"KafkaMetrics": {"MaxOffsetLag", "SumOffsetLag"},
 }
 
 // named is a metric as an alarm or a widget names it.
@@ -26,27 +42,54 @@ type named struct{ namespace, name, dimension, value, stat string }
 
 func TestAlarmsAndWidgetsNameMetricsThatExist(t *testing.T) {
 	for _, in := range examples {
-		for name, made := range in.templates {
-			functions := map[string]string{"AWS/DynamoDB": in.config.LedgerTable()}
-			if pipeline, is := strings.CutPrefix(name, in.config.Prefix()+"-"); is {
-				functions[metrics.Namespace] = pipeline
-				functions["AWS/Lambda"] = made.only(t, "AWS::Lambda::Function")["FunctionName"].(string)
-				functions["AWS/SQS"] = made.only(t, "AWS::SQS::Queue")["QueueName"].(string)
+		pipelines := map[string][]string{"AWS/DynamoDB": {in.config.LedgerTable()}}
+		for _, p := range in.config.Pipelines {
+			made := in.templates[in.config.FunctionName(p)]
+			mine := map[string][]string{
+				metrics.Namespace: {p.Name},
+				"AWS/Lambda":      {made.only(t, "AWS::Lambda::Function")["FunctionName"].(string), made.ref(made.id(t, "AWS::Lambda::EventSourceMapping"))},
+				"AWS/SQS":         {made.only(t, "AWS::SQS::Queue")["QueueName"].(string)},
 			}
-			dimensions := map[string]string{"AWS/DynamoDB": "TableName", "AWS/Lambda": "FunctionName", "AWS/SQS": "QueueName", metrics.Namespace: metrics.DimensionPipeline}
-			all := append(ofAlarms(made), ofDashboards(t, made)...)
-			require.NotEmpty(t, all)
-			for _, m := range all {
-				if m.namespace == metrics.Namespace {
-					require.Contains(t, metrics.All(), metrics.Name(m.name))
-				} else {
-					require.Contains(t, aws[m.namespace], m.name)
-				}
-				require.Equal(t, dimensions[m.namespace], m.dimension, m.name)
-				require.Equal(t, functions[m.namespace], m.value, m.name)
-				require.NotEmpty(t, m.stat, m.name)
+			requireReal(t, made, mine, in.emitted(t, p))
+			for namespace, names := range mine {
+				pipelines[namespace] = append(pipelines[namespace], names...)
 			}
 		}
+		requireReal(t, in.templates[in.config.Prefix()], pipelines, nil)
+	}
+}
+
+// emitted are the metrics that a pipeline's mapping is switched to emit.
+func (in installation) emitted(t *testing.T, p config.Pipeline) []string {
+	t.Helper()
+	var all []string
+	mapping := in.templates[in.config.FunctionName(p)].only(t, "AWS::Lambda::EventSourceMapping")
+	for _, group := range mapping["MetricsConfig"].(map[string]any)["Metrics"].([]any) {
+		require.NotEmpty(t, groups[group.(string)])
+		all = append(all, groups[group.(string)]...)
+	}
+	return all
+}
+
+// requireReal: every metric that a template names is one that is emitted, of
+// something that there is.
+func requireReal(t *testing.T, made template, there map[string][]string, mapping []string) {
+	t.Helper()
+	all := append(ofAlarms(made), ofDashboards(t, made)...)
+	require.NotEmpty(t, all)
+	for _, m := range all {
+		require.Contains(t, there[m.namespace], m.value, m.name)
+		require.NotEmpty(t, m.stat, m.name)
+		if m.namespace == metrics.Namespace {
+			require.Equal(t, metrics.DimensionPipeline, m.dimension)
+			require.Contains(t, metrics.All(), metrics.Name(m.name))
+			continue
+		}
+		names := documented[m.namespace][m.dimension]
+		if m.dimension == "EventSourceMappingUUID" {
+			names = append(slices.Clone(names), mapping...)
+		}
+		require.Contains(t, names, m.name)
 	}
 }
 
@@ -62,7 +105,7 @@ func TestEveryMetricIsLookedAt(t *testing.T) {
 
 // What stops a lane, loses a record or leaves one behind must ring.
 func TestWhatMattersRings(t *testing.T) {
-	eachPipeline(t, func(t *testing.T, _ installation, _ config.Pipeline, made template) {
+	eachPipeline(t, func(t *testing.T, _ installation, p config.Pipeline, made template) {
 		var rung []string
 		for _, m := range ofAlarms(made) {
 			rung = append(rung, m.name)
@@ -73,8 +116,58 @@ func TestWhatMattersRings(t *testing.T) {
 		} {
 			require.Contains(t, rung, string(name))
 		}
-		require.Subset(t, rung, []string{"Errors", "Throttles", "OffsetLag", "ApproximateAgeOfOldestMessage"})
+		require.Subset(t, rung, []string{"Errors", "Throttles", "OffsetLag", "ApproximateAgeOfOldestMessage", "PollingErrorCount", "CommitErrorCount", "PolledEventCount"})
+		if p.OnFailure != nil {
+			require.Subset(t, rung, []string{"OnFailureDestinationDeliveredEventCount", "DroppedEventCount"}, "what Lambda gave up is lost unless somebody looks")
+		}
 	})
+	for _, in := range examples {
+		var rung []string
+		for _, m := range ofAlarms(in.templates[in.config.Prefix()]) {
+			rung = append(rung, m.name)
+		}
+		require.ElementsMatch(t, []string{"ReadThrottleEvents", "WriteThrottleEvents"}, rung)
+	}
+}
+
+// The overview has the state of every alarm of the installation, and no other.
+func TestTheOverviewShowsEveryAlarm(t *testing.T) {
+	for _, in := range examples {
+		arn := "arn:aws:cloudwatch:" + in.config.Environment.Region + ":" + in.config.Environment.Account + ":alarm:"
+		var want, shown []string
+		for _, made := range in.templates {
+			for _, a := range made.all("AWS::CloudWatch::Alarm") {
+				want = append(want, arn+a["AlarmName"].(string))
+			}
+		}
+		for _, w := range widgets(t, in.templates[in.config.Prefix()]) {
+			alarms, _ := w["alarms"].([]any)
+			require.LessOrEqual(t, len(alarms), 100, "a widget takes 100")
+			for _, a := range alarms {
+				shown = append(shown, a.(string))
+			}
+		}
+		require.ElementsMatch(t, want, shown)
+	}
+}
+
+// A dashboard answers the operator's questions in this order.
+func TestDashboardsAreReadFromTopToBottom(t *testing.T) {
+	for _, in := range examples {
+		for name, made := range in.templates {
+			var titles []string
+			for _, w := range widgets(t, made) {
+				if text, is := w["markdown"].(string); is && strings.HasPrefix(text, "## ") {
+					titles = append(titles, strings.Split(text, "\n")[0])
+				}
+			}
+			want := []string{"## Does it keep up?", "## Is it exact?", "## Is anything stuck?", "## Where does the time go?", "## What does it cost?", "## Why?"}
+			if name == in.config.Prefix() {
+				want = slices.Delete(want, 3, 4)
+			}
+			require.Equal(t, want, titles)
+		}
+	}
 }
 
 func TestEveryAlarmLeadsToTheRunbookAndToSomebody(t *testing.T) {
@@ -92,7 +185,11 @@ func TestEveryAlarmLeadsToTheRunbookAndToSomebody(t *testing.T) {
 				require.True(t, headings[heading], "docs/runbook.md has no heading %s", heading)
 				require.True(t, strings.HasSuffix(a["AlarmDescription"].(string), " "+in.config.Alarms.Runbook+"#"+strings.ToLower(heading)))
 				require.Len(t, a["AlarmActions"], 1)
-				require.Equal(t, "notBreaching", a["TreatMissingData"])
+				require.Len(t, a["OKActions"], 1)
+				silent := heading == "NotPolling" // the one that rings when there is no data
+				require.Equal(t, map[bool]string{true: "breaching", false: "notBreaching"}[silent], a["TreatMissingData"])
+				require.Equal(t, map[bool]string{true: "LessThanOrEqualToThreshold", false: "GreaterThanOrEqualToThreshold"}[silent], a["ComparisonOperator"])
+				require.Equal(t, silent, a["Threshold"].(float64) < 0)
 			}
 		}
 		topic := in.templates[in.config.Prefix()].only(t, "AWS::SNS::Topic")
@@ -117,31 +214,83 @@ func TestThresholdsAreThePipelines(t *testing.T) {
 	})
 }
 
-// The queries ask for keys of the sink's log lines.
+// The queries ask for keys of the sink's log lines, which report.go writes.
 func TestLogQueriesAskForFieldsThatAreLogged(t *testing.T) {
-	text, err := os.ReadFile("../../../functions/sink/handler/report.go")
-	require.NoError(t, err)
 	logged := map[string]bool{"@timestamp": true}
-	for _, m := range regexp.MustCompile(`slog\.\w+\("(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`slog\.\w+\("(\w+)"`).FindAllStringSubmatch(sourceOf(t, "functions/sink/handler"), -1) {
 		logged[m[1]] = true
 	}
-	eachPipeline(t, func(t *testing.T, _ installation, _ config.Pipeline, made template) {
-		queries := 0
-		for _, w := range widgets(t, made) {
-			query, is := w["query"].(string)
-			if !is {
-				continue
+	for _, in := range examples {
+		var logs []any
+		for _, p := range in.config.Pipelines {
+			made := in.templates[in.config.FunctionName(p)]
+			log := made.only(t, "AWS::Logs::LogGroup")["LogGroupName"]
+			logs = append(logs, log)
+			saved := made.all("AWS::Logs::QueryDefinition")
+			require.Len(t, saved, 5)
+			for _, q := range saved {
+				require.Equal(t, []any{log}, q["LogGroupNames"])
+				require.True(t, strings.HasPrefix(q["Name"].(string), in.config.Prefix()+"/"+p.Name+"/"))
+				requireLogged(t, logged, q["QueryString"].(string))
 			}
-			queries++
-			require.Contains(t, query, "'"+made.only(t, "AWS::Logs::LogGroup")["LogGroupName"].(string)+"'")
-			for _, m := range regexp.MustCompile(`(?:fields|by|ispresent\() ?([@\w, ]+)`).FindAllStringSubmatch(query, -1) {
-				for field := range strings.SplitSeq(m[1], ",") {
-					require.True(t, logged[strings.TrimSpace(field)], "%q in %s", field, query)
-				}
+			shown := queriesOf(t, made)
+			require.Len(t, shown, 2)
+			for _, query := range shown {
+				requireLogged(t, logged, afterSources(t, query, []any{log}))
 			}
 		}
-		require.Equal(t, 2, queries)
-	})
+		shown := queriesOf(t, in.templates[in.config.Prefix()])
+		require.Len(t, shown, 1)
+		requireLogged(t, logged, afterSources(t, shown[0], logs))
+	}
+}
+
+func queriesOf(t *testing.T, made template) []string {
+	t.Helper()
+	var all []string
+	for _, w := range widgets(t, made) {
+		if query, is := w["query"].(string); is {
+			all = append(all, query)
+		}
+	}
+	return all
+}
+
+// afterSources is a widget's query behind the log groups that it begins with.
+func afterSources(t *testing.T, query string, logs []any) string {
+	t.Helper()
+	var found []any
+	for {
+		source, rest, more := strings.Cut(query, "| ")
+		name, is := strings.CutPrefix(source, "SOURCE ")
+		if !is || !more {
+			break
+		}
+		found = append(found, strings.Trim(name, "' "))
+		query = rest
+	}
+	require.ElementsMatch(t, logs, found)
+	return query
+}
+
+// requireLogged: every word of a query is one of the language's, a name that the
+// query gives, or a field.
+func requireLogged(t *testing.T, logged map[string]bool, query string) {
+	t.Helper()
+	language := strings.Fields("filter fields stats sort limit by as desc and or ispresent count latest sum min max pct")
+	given := map[string]bool{}
+	for _, m := range regexp.MustCompile(`\bas (\w+)`).FindAllStringSubmatch(query, -1) {
+		given[m[1]] = true
+	}
+	fields := 0
+	for _, word := range regexp.MustCompile(`@?[A-Za-z_]\w*`).FindAllString(query, -1) {
+		if logged[word] {
+			fields++
+		} else if !slices.Contains(language, word) {
+			require.True(t, given[word], "%q in %s", word, query)
+		}
+	}
+	require.Positive(t, fields, query)
 }
 
 func ofAlarms(made template) []named {

@@ -11,6 +11,7 @@ package stack
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssnssubscriptions"
 	"github.com/aws/constructs-go/constructs/v10"
@@ -19,6 +20,7 @@ import (
 	"oncehouse/infra/aws/config"
 	"oncehouse/infra/aws/ledger"
 	"oncehouse/infra/aws/monitor"
+	"oncehouse/infra/aws/nag"
 	"oncehouse/infra/aws/pipeline"
 )
 
@@ -29,6 +31,7 @@ func Add(app awscdk.App, c *config.Config, asset func(architecture string) strin
 	for _, p := range c.Pipelines {
 		addPipeline(app, c, p, asset(p.Architecture)).AddStackDependency(base, nil)
 	}
+	nag.Check(app)
 }
 
 func newStack(app awscdk.App, c *config.Config, name, description string, protected bool) awscdk.Stack {
@@ -45,19 +48,30 @@ func newStack(app awscdk.App, c *config.Config, name, description string, protec
 
 func addBase(app awscdk.App, c *config.Config) awscdk.Stack {
 	stack := newStack(app, c, c.Prefix(), "oncehouse: ledger and alarm topic", true)
-	ledger.New(stack, "Ledger", ledger.Props{Name: c.LedgerTable()})
-	topic := newAlarmTopic(stack, c)
+	key := keyOf(stack, c)
+	ledger.New(stack, "Ledger", ledger.Props{Name: c.LedgerTable(), Key: key})
+	topic := newAlarmTopic(stack, c, key)
 	monitor.NewLedger(stack, "Monitor", monitor.LedgerProps{
 		Table: c.LedgerTable(), Alert: monitor.Alert{Topic: topic, Runbook: c.Alarms.Runbook},
 	})
+	monitor.NewOverview(stack, "Overview", monitor.OverviewProps{Config: c, Runbook: c.Alarms.Runbook})
 	return stack
 }
 
+// keyOf is the installation's own key; nil for AWS's.
+func keyOf(scope constructs.Construct, c *config.Config) awskms.IKey {
+	if c.Environment.Key == "" {
+		return nil
+	}
+	return awskms.Key_FromKeyArn(scope, jsii.String("Key"), &c.Environment.Key)
+}
+
 // newAlarmTopic adds the topic. AWS's own key for SNS does not let CloudWatch
-// publish, so there is none; the alarms' texts hold no data.
-func newAlarmTopic(scope constructs.Construct, c *config.Config) awssns.ITopic {
+// publish, so without a key of the installation there is none; the alarms' texts
+// hold no data.
+func newAlarmTopic(scope constructs.Construct, c *config.Config, key awskms.IKey) awssns.ITopic {
 	topic := awssns.NewTopic(scope, jsii.String("Alarms"), &awssns.TopicProps{
-		TopicName: jsii.String(c.AlarmTopic()), EnforceSSL: jsii.Bool(true),
+		TopicName: jsii.String(c.AlarmTopic()), EnforceSSL: jsii.Bool(true), MasterKey: key,
 	})
 	// A topic with a policy of its own has lost the default one, by which the
 	// account's alarms could publish.
@@ -75,10 +89,10 @@ func newAlarmTopic(scope constructs.Construct, c *config.Config) awssns.ITopic {
 
 func addPipeline(app awscdk.App, c *config.Config, p config.Pipeline, asset string) awscdk.Stack {
 	stack := newStack(app, c, c.FunctionName(p), "oncehouse: topic "+p.Topic+" into table "+p.Table, false)
-	made := pipeline.New(stack, "Pipeline", pipeline.Props{Config: c, Pipeline: p, Asset: asset})
+	made := pipeline.New(stack, "Pipeline", pipeline.Props{Config: c, Pipeline: p, Asset: asset, Key: keyOf(stack, c)})
 	topic := stack.FormatArn(&awscdk.ArnComponents{Service: jsii.String("sns"), Resource: jsii.String(c.AlarmTopic()), ArnFormat: awscdk.ArnFormat_NO_RESOURCE_NAME})
 	monitor.NewPipeline(stack, "Monitor", monitor.PipelineProps{
-		Config: c, Pipeline: p, Queue: *made.Letters.QueueName(), Log: *made.Log.LogGroupName(),
+		Config: c, Pipeline: p, Queue: *made.Letters.QueueName(), Log: *made.Log.LogGroupName(), Mapping: *made.Mapping.Ref(),
 		Alert: monitor.Alert{Topic: awssns.Topic_FromTopicArn(stack, jsii.String("Alarms"), topic), Runbook: c.Alarms.Runbook},
 	})
 	output(stack, "FunctionName", made.Function.FunctionName(), "for aws lambda invoke")

@@ -1,10 +1,6 @@
 package stack_test
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +12,7 @@ import (
 )
 
 func TestExamplesMakeTheirStacks(t *testing.T) {
-	require.Len(t, examples, 3)
+	require.Len(t, examples, 4)
 	for _, in := range examples {
 		want := []string{in.config.Prefix()}
 		for _, p := range in.config.Pipelines {
@@ -93,7 +89,7 @@ func TestMappingsHaveNoTraps(t *testing.T) {
 		pollers, provisioned := m["ProvisionedPollerConfig"].(map[string]any)
 		require.Equal(t, p.Pollers.Minimum > 0, provisioned)
 		if !provisioned {
-			for _, key := range []string{"MaximumRetryAttempts", "MaximumRecordAgeInSeconds", "BisectBatchOnFunctionError", "FunctionResponseTypes", "DestinationConfig"} {
+			for _, key := range []string{"MaximumRetryAttempts", "MaximumRecordAgeInSeconds", "BisectBatchOnFunctionError", "FunctionResponseTypes", "DestinationConfig", "LoggingConfig"} {
 				require.NotContains(t, m, key, "only in provisioned mode")
 			}
 			return
@@ -101,12 +97,56 @@ func TestMappingsHaveNoTraps(t *testing.T) {
 		require.EqualValues(t, p.Pollers.Maximum, pollers["MaximumPollers"])
 		require.Equal(t, false, m["BisectBatchOnFunctionError"])
 		require.EqualValues(t, -1, m["MaximumRecordAgeInSeconds"])
-		if m["DestinationConfig"] == nil {
+		if p.OnFailure == nil {
+			require.NotContains(t, m, "DestinationConfig")
 			require.EqualValues(t, -1, m["MaximumRetryAttempts"], "an outage blocks and diverts nothing")
 		} else {
+			require.Equal(t, map[string]any{"OnFailure": map[string]any{"Destination": p.OnFailure.Destination}}, m["DestinationConfig"])
+			require.EqualValues(t, p.OnFailure.Attempts, m["MaximumRetryAttempts"])
 			require.Positive(t, m["MaximumRetryAttempts"], "endless attempts and a destination are 10 attempts")
 		}
 	})
+}
+
+func TestMappingsHaveTheirOptions(t *testing.T) {
+	eachPipeline(t, func(t *testing.T, _ installation, p config.Pipeline, made template) {
+		m := made.only(t, "AWS::Lambda::EventSourceMapping")
+		groups := []any{"EventCount", "ErrorCount"}
+		if p.KafkaMetrics {
+			groups = append(groups, "KafkaMetrics")
+		}
+		require.Equal(t, map[string]any{"Metrics": groups}, m["MetricsConfig"])
+		if p.MappingLog == config.NoLog {
+			require.NotContains(t, m, "LoggingConfig")
+		} else {
+			require.Equal(t, map[string]any{"SystemLogLevel": strings.ToUpper(p.MappingLog)}, m["LoggingConfig"])
+		}
+		if len(p.Filters) == 0 {
+			require.NotContains(t, m, "FilterCriteria")
+			return
+		}
+		var patterns []string
+		for _, f := range m["FilterCriteria"].(map[string]any)["Filters"].([]any) {
+			patterns = append(patterns, f.(map[string]any)["Pattern"].(string))
+		}
+		require.Equal(t, p.Filters, patterns)
+	})
+}
+
+// With a key of the installation's, everything that has data is under it.
+func TestTheKeyIsUsedEverywhere(t *testing.T) {
+	in := examples["every-option"]
+	key := in.config.Environment.Key
+	require.NotEmpty(t, key)
+	base := in.templates[in.config.Prefix()]
+	require.Equal(t, map[string]any{"KMSMasterKeyId": key, "SSEEnabled": true, "SSEType": "KMS"}, base.only(t, "AWS::DynamoDB::Table")["SSESpecification"])
+	require.Equal(t, key, base.only(t, "AWS::SNS::Topic")["KmsMasterKeyId"])
+	for _, p := range in.config.Pipelines {
+		made := in.templates[in.config.FunctionName(p)]
+		require.Equal(t, key, made.only(t, "AWS::Lambda::Function")["KmsKeyArn"])
+		require.Equal(t, key, made.only(t, "AWS::Logs::LogGroup")["KmsKeyId"])
+		require.Equal(t, key, made.only(t, "AWS::SQS::Queue")["KmsMasterKeyId"])
+	}
 }
 
 func TestPollersDoNotScaleByDefault(t *testing.T) {
@@ -149,156 +189,15 @@ func TestTheLedgerIsKept(t *testing.T) {
 }
 
 func TestDeadLettersAreEncryptedAndNobodyElses(t *testing.T) {
-	eachPipeline(t, func(t *testing.T, _ installation, _ config.Pipeline, made template) {
+	eachPipeline(t, func(t *testing.T, in installation, _ config.Pipeline, made template) {
 		queue := made.only(t, "AWS::SQS::Queue")
-		require.Equal(t, true, queue["SqsManagedSseEnabled"])
+		if key := in.config.Environment.Key; key == "" {
+			require.Equal(t, true, queue["SqsManagedSseEnabled"])
+		} else {
+			require.Equal(t, key, queue["KmsMasterKeyId"])
+		}
 		require.Equal(t, map[string]any{"redrivePermission": "denyAll"}, queue["RedriveAllowPolicy"])
 		require.EqualValues(t, 14*24*60*60, queue["MessageRetentionPeriod"])
 		require.Contains(t, made.only(t, "AWS::SQS::QueuePolicy"), "PolicyDocument")
-	})
-}
-
-// statement is one of a role's policy.
-type statement struct {
-	effect             string
-	actions, resources []string
-	conditional        bool
-}
-
-func statements(t *testing.T, made template) []statement {
-	t.Helper()
-	texts := func(v any) []string {
-		if one, ok := v.(string); ok {
-			return []string{one}
-		}
-		var all []string
-		for _, each := range v.([]any) {
-			all = append(all, each.(string))
-		}
-		return all
-	}
-	var all []statement
-	for _, s := range made.only(t, "AWS::IAM::Policy")["PolicyDocument"].(map[string]any)["Statement"].([]any) {
-		s := s.(map[string]any)
-		all = append(all, statement{s["Effect"].(string), texts(s["Action"]), texts(s["Resource"]), s["Condition"] != nil})
-	}
-	return all
-}
-
-func allowed(all []statement, action, resource string) bool {
-	return slices.ContainsFunc(all, func(s statement) bool {
-		return s.effect == "Allow" && slices.Contains(s.actions, action) && slices.Contains(s.resources, resource)
-	})
-}
-
-// onAll are the actions that may be allowed on all resources, and why.
-var onAll = map[string]string{
-	"xray:PutTraceSegments":          "X-Ray has no resources",
-	"xray:PutTelemetryRecords":       "X-Ray has no resources",
-	"ec2:DescribeNetworkInterfaces":  "EC2's describing calls take no resource",
-	"ec2:DescribeVpcs":               "EC2's describing calls take no resource",
-	"ec2:DescribeSubnets":            "EC2's describing calls take no resource",
-	"ec2:DescribeSecurityGroups":     "EC2's describing calls take no resource",
-	"ec2:CreateNetworkInterface":     "in subnets of the cluster, which may be another account's (shared VPC); denied to the code",
-	"ec2:DeleteNetworkInterface":     "of interfaces that have no name yet; denied to the code",
-	"ec2:AssignPrivateIpAddresses":   "to interfaces that have no name yet; denied to the code",
-	"ec2:UnassignPrivateIpAddresses": "of interfaces that have no name yet; denied to the code",
-}
-
-func TestRolesAllowNothingOnEverything(t *testing.T) {
-	eachPipeline(t, func(t *testing.T, _ installation, _ config.Pipeline, made template) {
-		role := made.only(t, "AWS::IAM::Role")
-		require.NotContains(t, role, "ManagedPolicyArns")
-		denied := map[string]bool{}
-		for _, s := range statements(t, made) {
-			for _, action := range s.actions {
-				require.NotContains(t, action, "*")
-				if s.effect == "Deny" {
-					denied[action] = true
-				} else if slices.Contains(s.resources, "*") {
-					require.NotEmpty(t, onAll[action], action)
-				}
-			}
-		}
-		for action := range onAll {
-			require.Equal(t, strings.HasPrefix(action, "ec2:"), denied[action], action)
-		}
-	})
-}
-
-// calls are the API calls in the non-test files of packages of the root module.
-func calls(t *testing.T, call string, dirs ...string) []string {
-	t.Helper()
-	var found []string
-	for _, dir := range dirs {
-		paths, err := filepath.Glob(filepath.Join("../../..", dir, "*.go"))
-		require.NoError(t, err)
-		for _, path := range paths {
-			if strings.HasSuffix(path, "_test.go") {
-				continue
-			}
-			text, err := os.ReadFile(path)
-			require.NoError(t, err)
-			for _, m := range regexp.MustCompile(call).FindAllStringSubmatch(string(text), -1) {
-				found = append(found, m[1])
-			}
-		}
-	}
-	require.NotEmpty(t, found, "no calls found: has the code moved?")
-	return found
-}
-
-func TestRolesAllowWhatTheCodeCalls(t *testing.T) {
-	const client = `client\.([A-Z]\w+)\(ctx, `
-	tableCalls := calls(t, client, "shared/ledger/dynamo")
-	queueCalls := calls(t, client, "shared/deadletter/queue")
-	secretCalls := calls(t, client, "shared/secrets")
-	eachPipeline(t, func(t *testing.T, in installation, p config.Pipeline, made template) {
-		role := statements(t, made)
-		account := ":" + in.config.Environment.Region + ":" + in.config.Environment.Account + ":"
-		for _, call := range tableCalls {
-			require.True(t, allowed(role, "dynamodb:"+call, "arn:aws:dynamodb"+account+"table/"+in.config.LedgerTable()), call)
-		}
-		for _, call := range queueCalls {
-			// One right for one message and for many.
-			require.True(t, allowed(role, "sqs:"+strings.TrimSuffix(call, "Batch"), "<AWS::SQS::Queue Arn>"), call)
-		}
-		password, _, _ := strings.Cut(in.config.ClickHouse.PasswordSecret, ":password")
-		for _, call := range secretCalls {
-			require.True(t, allowed(role, "secretsmanager:"+call, password), call)
-		}
-		for _, action := range []string{"logs:CreateLogStream", "logs:PutLogEvents"} {
-			require.True(t, allowed(role, action, "<AWS::Logs::LogGroup Arn>"), action)
-		}
-		if f := p.OnFailure; f != nil {
-			require.True(t, allowed(role, "s3:PutObject", f.Destination+"/*"))
-		}
-	})
-}
-
-// https://docs.aws.amazon.com/lambda/latest/dg/with-msk-permissions.html and
-// https://docs.aws.amazon.com/lambda/latest/dg/msk-cluster-auth.html
-func TestRolesAllowWhatMappingsCall(t *testing.T) {
-	eachPipeline(t, func(t *testing.T, in installation, p config.Pipeline, made template) {
-		role, k := statements(t, made), in.config.Cluster
-		need := map[string]string{"kafka:DescribeClusterV2": k.ARN, "kafka:GetBootstrapBrokers": k.ARN}
-		if k.Auth == config.IAM {
-			path := strings.TrimPrefix(k.ARN, strings.SplitAfter(k.ARN, ":cluster")[0])
-			start := strings.TrimSuffix(strings.SplitAfter(k.ARN, ":cluster")[0], "cluster")
-			need["kafka-cluster:Connect"] = k.ARN
-			need["kafka-cluster:DescribeTopic"], need["kafka-cluster:ReadData"] = start+"topic"+path+"/"+p.Topic, start+"topic"+path+"/"+p.Topic
-			group := start + "group" + path + "/" + in.config.ConsumerGroup(p)
-			need["kafka-cluster:DescribeGroup"], need["kafka-cluster:AlterGroup"] = group, group
-		} else {
-			need["kafka:ListScramSecrets"] = k.ARN
-			need["secretsmanager:DescribeSecret"], need["secretsmanager:GetSecretValue"] = k.Secret, k.Secret
-			need["kms:Decrypt"] = k.SecretKey
-		}
-		for action, resource := range need {
-			require.True(t, allowed(role, action, resource), "%s on %s", action, resource)
-		}
-		for action := range onAll {
-			require.True(t, allowed(role, action, "*"), action)
-		}
 	})
 }

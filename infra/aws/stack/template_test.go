@@ -2,6 +2,7 @@ package stack_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,11 +16,16 @@ import (
 	"oncehouse/infra/aws/stack"
 )
 
-// installation is one example with the templates that it makes, by stack name.
+// installation is one file with the templates that it makes, by stack name.
 type installation struct {
 	config    *config.Config
 	templates map[string]template
+	dir       string    // where the templates are
+	findings  []finding // what was found wrong with them
 }
+
+// finding is an error or a warning on a construct, as cdk-nag makes them.
+type finding struct{ path, level, text string }
 
 type template struct {
 	Resources map[string]resource
@@ -33,27 +39,29 @@ type resource struct {
 	UpdateReplacePolicy string
 }
 
-// examples are synthesised once: jsii takes one call at a time, and each takes
-// seconds. Nothing here is run in parallel.
+// examples, and a file with the options that they leave out, are synthesised
+// once: jsii takes one call at a time, and each takes seconds. Nothing here is run
+// in parallel.
 var examples map[string]installation
 
 func TestMain(m *testing.M) {
-	var err error
-	if examples, err = synthesise(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "oncehouse-aws")
+	if err == nil {
+		examples, err = synthesise(dir)
 	}
-	code := m.Run()
+	code := 1
+	if err == nil {
+		code = m.Run()
+	} else {
+		fmt.Fprintln(os.Stderr, err)
+	}
 	jsii.Close()
+	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
 
-func synthesise() (map[string]installation, error) {
-	dir, err := os.MkdirTemp("", "oncehouse-aws")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
+func synthesise(dir string) (map[string]installation, error) {
 	// A stand-in for the function, so that its hash is none of ours.
 	asset := filepath.Join(dir, "sink")
 	if err := os.Mkdir(asset, 0o750); err != nil {
@@ -71,20 +79,68 @@ func synthesise() (map[string]installation, error) {
 		return nil, err
 	}
 	made := map[string]installation{}
-	for _, path := range paths {
+	for _, path := range append(paths, "testdata/every-option.yaml") {
 		c, err := config.Read(path)
 		if err != nil {
 			return nil, err
 		}
 		app := awscdk.NewApp(&awscdk.AppProps{Context: &settings, Outdir: jsii.String(filepath.Join(dir, c.Environment.Name))})
 		stack.Add(app, c, func(string) string { return asset })
-		templates, err := read(*app.Synth(nil).Directory())
+		assembly := *app.Synth(nil).Directory()
+		templates, err := read(assembly)
 		if err != nil {
 			return nil, err
 		}
-		made[strings.TrimSuffix(filepath.Base(path), ".yaml")] = installation{c, templates}
+		findings, err := findingsOf(assembly)
+		if err != nil {
+			return nil, err
+		}
+		made[strings.TrimSuffix(filepath.Base(path), ".yaml")] = installation{c, templates, assembly, findings}
 	}
 	return made, nil
+}
+
+// findingsOf reads what the CDK CLI shows, and fails at, from an assembly.
+func findingsOf(dir string) ([]finding, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
+	if err != nil {
+		return nil, err
+	}
+	type entries map[string][]struct {
+		Type string
+		Data any
+	}
+	var manifest struct {
+		Artifacts map[string]struct {
+			Type                   string
+			Metadata               entries
+			AdditionalMetadataFile string
+		}
+	}
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		return nil, err
+	}
+	var all []finding
+	for _, artifact := range manifest.Artifacts {
+		metadata := artifact.Metadata
+		if artifact.AdditionalMetadataFile != "" {
+			text, err := os.ReadFile(filepath.Join(dir, artifact.AdditionalMetadataFile))
+			if err != nil {
+				return nil, err
+			}
+			if err := json.Unmarshal(text, &metadata); err != nil {
+				return nil, err
+			}
+		}
+		for path, entries := range metadata {
+			for _, e := range entries {
+				if level, is := strings.CutPrefix(e.Type, "aws:cdk:"); is && (level == "error" || level == "warning") {
+					all = append(all, finding{path, level, fmt.Sprint(e.Data)})
+				}
+			}
+		}
+	}
+	return all, nil
 }
 
 // cdkContext is what cdk.json gives to the app.
@@ -136,6 +192,18 @@ func (t template) only(tb testing.TB, kind string) map[string]any {
 		tb.Fatalf("%d resources of type %s", len(all), kind)
 	}
 	return all[0]
+}
+
+// id is the logical id of the one resource of a type.
+func (t template) id(tb testing.TB, kind string) string {
+	tb.Helper()
+	t.only(tb, kind)
+	for id, r := range t.Resources {
+		if r.Type == kind {
+			return id
+		}
+	}
+	return ""
 }
 
 func (t template) all(kind string) []map[string]any {
