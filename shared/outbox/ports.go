@@ -16,7 +16,9 @@ type Table interface {
 	Snapshot(ctx context.Context) (Snapshot, error)
 	// Flushed waits until everything that s shows as ended has reached the disk:
 	// before, a crash may hand out a transaction id again that s calls ended.
-	// Nothing that rests on s may be written before (O31).
+	// Nothing that rests on s may be written before (O31). It is an error if the
+	// server may have crashed since s was taken: its log can have reached the same
+	// place by other records. A connection that lived since then is the proof.
 	Flushed(ctx context.Context, s Snapshot) error
 	// Rows streams the rows of the shard that are visible in w.To and not in
 	// w.From and whose seq is above after, in the order of seq, in memory that

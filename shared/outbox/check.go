@@ -1,0 +1,121 @@
+package outbox
+
+import (
+	"fmt"
+)
+
+// The reasons of refusals that the poller gives itself.
+const (
+	ReasonNotInitialised = "NotInitialised"
+	ReasonCursorLost     = "CursorLost"
+	ReasonOtherDatabase  = "OtherDatabase"
+	ReasonOtherTable     = "OtherTable"
+	ReasonTimeline       = "TimelineChanged"
+	ReasonCursorAhead    = "CursorAhead"
+	ReasonShards         = "ShardsChanged"
+	ReasonMoving         = "Resharding"
+	ReasonVersion        = "VersionUnknown"
+	ReasonPlanForeign    = "PlanForeign"
+	ReasonPlanLost       = "PlanLost"
+	ReasonRouting        = "RoutingChanged"
+	ReasonTopicMissing   = "TopicMissing"
+	ReasonHalted         = "RowHalted"
+)
+
+const remedyReset = "if it is meant, reset the cursor: from where is a person's decision, because rows are published again or passed over"
+
+// check refuses a cursor that this database, or this poller, cannot go on from.
+func (c *Cursor) check(shard Shard, now Snapshot) error {
+	switch {
+	case c.Version != version:
+		return &Refusal{ReasonVersion, []string{fmt.Sprintf("the cursor has version %d, this poller knows %d", c.Version, version)}, "run the version of oncehouse that wrote it"}
+	case c.Move != nil:
+		return &Refusal{
+			ReasonMoving, []string{fmt.Sprintf("the outbox is being moved from %d to %d shards", c.Shards, c.Move.Shards)},
+			"let the move end: run it again with the same number of shards",
+		}
+	case c.Shard != shard.Index || c.Shards != shard.Of:
+		return &Refusal{
+			ReasonShards, []string{fmt.Sprintf("the cursor is of shard %d of %d, this poller of %s", c.Shard, c.Shards, shard)},
+			"configure the shards that the outbox has, or move it to others",
+		}
+	}
+	if err := c.Identity.check(now.Identity); err != nil {
+		return err
+	}
+	var problems []string
+	if err := notAhead(c.Done, now.Text); err != nil {
+		problems = append(problems, err.Error())
+	}
+	if c.LastSeq > now.LastSeq {
+		problems = append(problems, fmt.Sprintf("seq %d (id %s) is published, the sequence stands at %d", c.LastSeq, c.LastID, now.LastSeq))
+	}
+	if problems != nil {
+		return &Refusal{ReasonCursorAhead, problems, "the database was restored, or its sequence set back: " + remedyReset}
+	}
+	return nil
+}
+
+// check refuses another history of the table.
+func (i Identity) check(now Identity) error {
+	switch {
+	case i.SystemID != now.SystemID:
+		return &Refusal{
+			ReasonOtherDatabase, []string{fmt.Sprintf("the cursor is of the database cluster %d, this is %d", i.SystemID, now.SystemID)},
+			"point the poller at its database; " + remedyReset,
+		}
+	case i.TableOID != now.TableOID:
+		return &Refusal{
+			ReasonOtherTable, []string{fmt.Sprintf("the cursor is of the table with oid %d, this one has %d", i.TableOID, now.TableOID)},
+			"point the poller at its table; " + remedyReset,
+		}
+	case i.Timeline != now.Timeline:
+		return &Refusal{
+			ReasonTimeline, []string{fmt.Sprintf("the cursor is of timeline %d, the database is on %d: a standby was promoted, or a backup restored", i.Timeline, now.Timeline)},
+			"if no commit was lost by it, reset the cursor and keep its position; else " + remedyReset,
+		}
+	}
+	return nil
+}
+
+// check refuses a plan that cannot be finished as it was begun.
+func (p *Plan) check(c *Cursor, routing string, now Snapshot) error {
+	foreign := func(format string, args ...any) error {
+		return &Refusal{
+			ReasonPlanForeign, []string{fmt.Sprintf("the plan of window %d does not go with its cursor: ", p.Number) + fmt.Sprintf(format, args...)},
+			remedyReset,
+		}
+	}
+	switch {
+	case p.Version != version:
+		return &Refusal{ReasonVersion, []string{fmt.Sprintf("the plan has version %d, this poller knows %d", p.Version, version)}, "run the version of oncehouse that wrote it"}
+	case p.Incarnation != c.Incarnation:
+		return foreign("it is of incarnation %s, the cursor of %s", p.Incarnation, c.Incarnation)
+	case c.Open == nil && p.Number != c.Window+1:
+		return foreign("the cursor has finished window %d", c.Window)
+	case c.Open == nil && p.From != c.Done:
+		return foreign("it begins at %s, the cursor ends at %s", p.From, c.Done)
+	case c.Open != nil && (p.Number != c.Window || p.Window != c.Open.Window):
+		return foreign("window %d, %s..%s, is open", c.Window, c.Open.From, c.Open.To)
+	case p.Routing != routing:
+		return &Refusal{
+			ReasonRouting, []string{fmt.Sprintf("window %d was begun with the routing %s, the configuration has %s", p.Number, p.Routing, routing)},
+			"configure it as it was until the window is finished, then change it; or reset the cursor and keep its position: rows that consumers saw uncommitted come again",
+		}
+	}
+	if err := p.Identity.check(now.Identity); err != nil {
+		return err
+	}
+	if err := notAhead(p.To, now.Text); err != nil {
+		return &Refusal{ReasonCursorAhead, []string{err.Error()}, "the database was restored: " + remedyReset}
+	}
+	return nil
+}
+
+// haltedAt is the stop at a row that cannot be published.
+func haltedAt(row *Row, reason string) *Refusal {
+	return &Refusal{
+		ReasonHalted, []string{fmt.Sprintf("row %s (seq %d, aggregate type %q): %s", row.ID, row.Seq, row.AggregateType, reason)},
+		"configure a dead-letter topic, or delete the row, or make room for it; everything before it is published",
+	}
+}

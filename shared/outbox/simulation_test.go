@@ -1,0 +1,419 @@
+package outbox_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"oncehouse/shared/kafka"
+	"oncehouse/shared/outbox"
+	"oncehouse/shared/outbox/memory"
+)
+
+var (
+	simSeeds = flag.Int("sim.seeds", 400, "how many random schedules TestSimulation runs per kind")
+	simFrom  = flag.Uint64("sim.from", 1, "the first seed")
+)
+
+// TestSimulation runs competing pollers against random schedules: writers whose
+// transactions overlap, roll back and commit late, rows deleted at any time,
+// partitions added, limits changed, effects that fail or whose answers are lost,
+// pollers stopped and killed between any two effects, a database that crashes.
+// What comes out is read by a sink that sees aborted records, and by a consumer
+// that does not. Nothing may be lost, doubled or out of order.
+func TestSimulation(t *testing.T) {
+	for name, shape := range simShapes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var sum tally
+			for seed := *simFrom; seed < *simFrom+uint64(*simSeeds); seed++ {
+				s := newSimulation(seed, shape)
+				got, err := s.run(t)
+				require.NoError(t, err, "seed %d\n%s", seed, s.trace.String())
+				require.Zero(t, got.bad(), "seed %d: %s\n%s", seed, got, s.trace.String())
+				sum.add(got)
+			}
+			t.Logf("%s", sum)
+			require.Positive(t, sum.rows)
+			require.Positive(t, sum.aborted, "some aborted records must have been seen")
+		})
+	}
+}
+
+// TestSimulationControls turns the protocol's parts off, one at a time: each of
+// them must be missed.
+func TestSimulationControls(t *testing.T) {
+	for name, shape := range simControls {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var sum tally
+			for seed := *simFrom; seed < *simFrom+uint64(*simSeeds); seed++ {
+				s := newSimulation(seed, shape.shape)
+				got, err := s.run(t)
+				require.NoError(t, err, "seed %d\n%s", seed, s.trace.String())
+				sum.add(got)
+			}
+			t.Logf("%s", sum)
+			shape.must(t, sum)
+		})
+	}
+}
+
+var simShapes = map[string]func(*simulation){
+	"one shard":                  func(*simulation) {},
+	"two shards":                 func(s *simulation) { s.shards = 2 },
+	"batches of one record":      func(s *simulation) { s.batchRows = 1 },
+	"dead letters":               func(s *simulation) { s.rules.DeadLetters, s.oversize = "dead", true },
+	"the database crashes":       func(s *simulation) { s.crashes = true },
+	"the cursor moves when idle": func(s *simulation) { s.rules.Keep = 1 },
+}
+
+var simControls = map[string]struct {
+	shape func(*simulation)
+	must  func(*testing.T, tally)
+}{
+	"no plan": {
+		func(s *simulation) { s.wrapLog = func(l *memory.Log) outbox.Log { return noPlan{l} } },
+		func(t *testing.T, sum tally) { require.Positive(t, sum.sink.lost+sum.sink.doubled) },
+	},
+	"counters as positions": {
+		func(s *simulation) { s.wrapLog = func(l *memory.Log) outbox.Log { return &counters{Log: l, s: s} } },
+		func(t *testing.T, sum tally) { require.Positive(t, sum.sink.lost) },
+	},
+	"producing on after a failed record": {
+		func(s *simulation) { s.careless, s.batchRows = true, 1 },
+		func(t *testing.T, sum tally) {
+			require.Positive(t, sum.sink.lost)
+			require.Positive(t, sum.committed.lost)
+		},
+	},
+	"a cursor of seq": {
+		func(s *simulation) { s.wrapTable = func(t *memory.Table) outbox.Table { return seqCursor{t} } },
+		func(t *testing.T, sum tally) { require.Positive(t, sum.committed.lost) },
+	},
+	"a cursor of (xid, seq) below the oldest transaction": {
+		func(s *simulation) { s.wrapTable = func(t *memory.Table) outbox.Table { return xidCursor{t} } },
+		func(t *testing.T, sum tally) {
+			require.Zero(t, sum.committed.lost)
+			require.Positive(t, sum.committed.misordered)
+		},
+	},
+	"a snapshot that is not flushed": {
+		func(s *simulation) {
+			crashing(s)
+			s.wrapTable = func(t *memory.Table) outbox.Table { return unflushed{t} }
+		},
+		func(t *testing.T, sum tally) { require.Positive(t, sum.committed.lost) },
+	},
+}
+
+// crashing lets the database crash, and windows end at every moment.
+func crashing(s *simulation) { s.crashes, s.rules.Keep = true, 1 }
+
+const simTopic = "outbox.event.order"
+
+// simulation is one schedule.
+type simulation struct {
+	rng    *rand.Rand
+	db     *memory.Database
+	kafka  *memory.Kafka
+	router *outbox.Router
+	rules  outbox.Rules
+	trace  strings.Builder
+
+	shards, batchRows           int
+	careless, crashes, oversize bool
+	wrapLog                     func(*memory.Log) outbox.Log
+	wrapTable                   func(*memory.Table) outbox.Table
+
+	pollers []*actor
+	named   int
+	calm    bool // no more faults
+
+	writers []*writer
+	locked  map[string]bool
+	events  map[string]int  // next number by aggregate
+	rows    map[string]bool // ids ever committed
+	deleted map[string]bool
+	seqs    map[string]int64
+
+	sink      *sink
+	committed *consumer
+}
+
+func newSimulation(seed uint64, shape func(*simulation)) *simulation {
+	router, err := outbox.NewRouter(outbox.Routing{Placement: "type:header:eventType"})
+	if err != nil {
+		panic(err)
+	}
+	s := &simulation{
+		rng: rand.New(rand.NewPCG(seed, 11)), db: memory.NewDatabase(), kafka: memory.NewKafka(), router: router, shards: 1,
+		locked: map[string]bool{}, events: map[string]int{}, rows: map[string]bool{}, deleted: map[string]bool{}, seqs: map[string]int64{},
+		rules: outbox.Rules{Keep: time.Hour, Initialise: outbox.FromBeginning},
+	}
+	s.rules.Rows = 1 + s.rng.IntN(4)
+	shape(s)
+	s.kafka.Create(simTopic, 2, 1000)
+	s.kafka.Create("dead", 1, 400)
+	s.sink, s.committed = newSink(s.kafka), newConsumer()
+	return s
+}
+
+func (s *simulation) log(format string, args ...any) { fmt.Fprintf(&s.trace, format+"\n", args...) }
+
+// run plays the schedule and says what is wrong with what came out.
+func (s *simulation) run(t *testing.T) (tally, error) {
+	defer func() {
+		for _, a := range s.pollers {
+			s.kill(a)
+		}
+	}()
+	for range 300 {
+		s.act(t)
+	}
+	if err := s.drain(t); err != nil {
+		return tally{}, err
+	}
+	return s.judge(), nil
+}
+
+func (s *simulation) act(t *testing.T) {
+	switch k := s.rng.IntN(100); {
+	case k < 25:
+		s.write()
+	case k < 27:
+		s.delete()
+	case k == 27 && s.kafka.Partitions(simTopic) < 5:
+		s.log("a partition is added")
+		s.kafka.Create(simTopic, s.kafka.Partitions(simTopic)+1, 1000)
+	case k == 28 && s.oversize:
+		s.kafka.Create(simTopic, 0, []int32{1000, 500}[s.rng.IntN(2)])
+	case k == 29 && s.crashes:
+		s.log("the database crashes")
+		s.db.Crash()
+		s.writers, s.locked = nil, map[string]bool{}
+	case k < 34 && len(s.pollers) < 2*s.shards:
+		s.start()
+	case k < 36 && len(s.pollers) > 0:
+		a := s.pollers[s.rng.IntN(len(s.pollers))]
+		s.log("%s is killed", a.name)
+		s.kill(a)
+	case k == 36 && len(s.pollers) > 0:
+		s.pollers[s.rng.IntN(len(s.pollers))].stop()
+	case k < 42:
+		s.read(t)
+	case len(s.pollers) > 0:
+		s.step(s.pollers[s.rng.IntN(len(s.pollers))])
+	}
+}
+
+// drain ends the faults and lets one poller a shard publish what is left.
+func (s *simulation) drain(t *testing.T) error {
+	s.log("drain")
+	s.calm = true
+	for _, w := range slices.Clone(s.writers) {
+		s.end(w, true)
+	}
+	for len(s.pollers) > 0 {
+		s.kill(s.pollers[0])
+	}
+	for shard := range s.shards {
+		a := s.startShard(shard)
+		for idle := 0; idle < 2; {
+			if a.asks == "wait" {
+				idle++
+			} else if a.ended {
+				return fmt.Errorf("%s stopped: %w", a.name, a.err)
+			}
+			s.step(a)
+		}
+		s.kill(a)
+	}
+	for range 200 {
+		s.read(t)
+	}
+	s.sink.readAll(t, s.kafka)
+	s.committed.readAll(s.kafka)
+	return nil
+}
+
+// actor is a poller that does one effect at a time, when it is told to.
+type actor struct {
+	name  string
+	asks  string // the effect that it waits for
+	ended bool
+	err   error
+	tally outbox.Tally
+	stop  context.CancelFunc
+
+	turn chan verdict
+	out  chan string // the next effect; "" when it has ended
+}
+
+type verdict struct {
+	fault memory.Fault
+	crash bool
+}
+
+func (s *simulation) start() { s.startShard(s.rng.IntN(s.shards)) }
+
+func (s *simulation) startShard(index int) *actor {
+	s.named++
+	a := &actor{name: fmt.Sprintf("p%d", s.named), turn: make(chan verdict), out: make(chan string)}
+	shard := outbox.Shard{Index: index, Of: s.shards}
+	effects := func(_ context.Context, name string) memory.Fault {
+		a.out <- name
+		v := <-a.turn
+		if v.crash {
+			runtime.Goexit()
+		}
+		return v.fault
+	}
+	table, log := s.db.Table(shard), s.kafka.Log("orders", shard)
+	table.Effects, log.Effects, log.BatchRows, log.Careless = effects, effects, s.batchRows, s.careless
+	rules := s.rules
+	rules.Wait = func(ctx context.Context, _ time.Duration) { effects(ctx, "wait") }
+	var port outbox.Log = log
+	if s.wrapLog != nil {
+		port = s.wrapLog(log)
+	}
+	var rows outbox.Table = table
+	if s.wrapTable != nil {
+		rows = s.wrapTable(table)
+	}
+	poller, err := outbox.NewPoller(shard, rows, port, s.router, rules)
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	a.stop = stop
+	go func() {
+		defer func() { a.out <- "" }()
+		a.tally, a.err = poller.Run(ctx, time.Now().Add(time.Hour))
+	}()
+	s.log("%s starts on shard %s", a.name, shard)
+	s.pollers = append(s.pollers, a)
+	s.await(a)
+	return a
+}
+
+// await runs the actor up to its next effect.
+func (s *simulation) await(a *actor) {
+	if a.asks = <-a.out; a.asks == "" {
+		a.ended = true
+		a.stop()
+		s.log("%s ends: %v %+v", a.name, a.err, a.tally)
+		s.pollers = slices.DeleteFunc(s.pollers, func(o *actor) bool { return o == a })
+	}
+}
+
+func (s *simulation) step(a *actor) {
+	v := verdict{}
+	if !s.calm && a.asks != "wait" {
+		switch s.rng.IntN(20) {
+		case 0:
+			v.fault = memory.Refused
+		case 1:
+			v.fault = memory.Lost
+		}
+	}
+	s.log("%s %s %v", a.name, a.asks, v.fault)
+	a.turn <- v
+	s.await(a)
+}
+
+func (s *simulation) kill(a *actor) {
+	if !a.ended {
+		a.turn <- verdict{crash: true}
+		s.await(a)
+	}
+}
+
+// writer is an application's transaction.
+type writer struct {
+	tx    *memory.Tx
+	locks []string
+	ids   []string
+}
+
+var simAggregates = []string{"a", "b", "c", "d", "e"}
+
+// write lets the application do one step: begin, lock an aggregate and insert
+// its next event, commit, roll back. A transaction has its id before its locks.
+func (s *simulation) write() {
+	if len(s.writers) == 0 || len(s.writers) < 3 && s.rng.IntN(3) == 0 {
+		s.writers = append(s.writers, &writer{tx: s.db.Begin()})
+		return
+	}
+	w := s.writers[s.rng.IntN(len(s.writers))]
+	switch s.rng.IntN(3) {
+	case 0:
+		s.end(w, s.rng.IntN(4) > 0)
+	default:
+		aggregate := simAggregates[s.rng.IntN(len(simAggregates))]
+		if s.locked[aggregate] && !slices.Contains(w.locks, aggregate) {
+			return
+		}
+		if !s.locked[aggregate] {
+			s.locked[aggregate] = true
+			w.locks = append(w.locks, aggregate)
+		}
+		s.insert(w, aggregate)
+	}
+}
+
+func (s *simulation) insert(w *writer, aggregate string) {
+	s.events[aggregate]++
+	id := aggregate + strconv.Itoa(s.events[aggregate])
+	row := outbox.Row{ID: id, AggregateType: "order", AggregateID: &aggregate, Type: "changed", Payload: []byte(id)}
+	if s.oversize && s.rng.IntN(6) == 0 {
+		row.Payload = make([]byte, 200+s.rng.IntN(1000))
+	}
+	s.seqs[id] = w.tx.Insert(row)
+	w.ids = append(w.ids, id)
+	s.log("%s gets seq %d", id, s.seqs[id])
+}
+
+func (s *simulation) end(w *writer, commit bool) {
+	s.log("%v: commit %v", w.ids, commit)
+	if commit {
+		w.tx.Commit()
+		for _, id := range w.ids {
+			s.rows[id] = true
+		}
+	} else {
+		w.tx.Rollback()
+	}
+	for _, l := range w.locks {
+		delete(s.locked, l)
+	}
+	s.writers = slices.DeleteFunc(s.writers, func(o *writer) bool { return o == w })
+}
+
+func (s *simulation) delete() {
+	rows := s.db.Committed()
+	if len(rows) == 0 {
+		return
+	}
+	row := rows[s.rng.IntN(len(rows))]
+	s.log("%s is deleted", row.ID)
+	s.deleted[row.ID] = true
+	s.db.Delete(row.Seq)
+}
+
+func (s *simulation) read(t *testing.T) {
+	topic := []string{simTopic, "dead"}[s.rng.IntN(2)]
+	n := s.kafka.Partitions(topic)
+	tp := kafka.TopicPartition{Topic: topic, Partition: int32(s.rng.IntN(n))}
+	s.sink.read(t, s.kafka, tp, 1+s.rng.IntN(6), s.rng.IntN(3))
+	s.committed.read(s.kafka, tp)
+}
