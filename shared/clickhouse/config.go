@@ -1,13 +1,10 @@
 package clickhouse
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
 
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/rowbinary"
@@ -100,20 +97,4 @@ func (c Config) addresses() (addrs []string, secure bool, err error) {
 		addrs = append(addrs, u.Host)
 	}
 	return addrs, secure, nil
-}
-
-func (c Config) tls() (*tls.Config, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
-	if c.CAFile == "" {
-		return conf, nil
-	}
-	pem, err := os.ReadFile(c.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("read CA file: %w", err)
-	}
-	conf.RootCAs = x509.NewCertPool()
-	if !conf.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read CA file %s: no certificate in it", c.CAFile)
-	}
-	return conf, nil
 }

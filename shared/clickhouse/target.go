@@ -18,6 +18,7 @@ import (
 
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/rowbinary"
+	"oncehouse/shared/tlsclient"
 )
 
 // maxConns bounds the lanes that talk to the server at once.
@@ -68,7 +69,7 @@ func New(config Config) (*Target, error) {
 	}
 	var conf *tls.Config
 	if secure {
-		if conf, err = config.tls(); err != nil {
+		if conf, err = tlsclient.Config(config.CAFile, config.ServerName); err != nil {
 			return nil, fmt.Errorf("configure ClickHouse target: %w", err)
 		}
 	}

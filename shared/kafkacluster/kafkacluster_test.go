@@ -5,8 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -56,11 +54,6 @@ func TestConnect(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, kafkacluster.Cluster{Brokers: brokers}, c)
 
-	noCertificate := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(noCertificate, []byte("-"), 0o600))
-	for file, want := range map[string]string{noCertificate: "no certificate in " + noCertificate, "/none": "no such file"} {
-		_, err = (&kafkacluster.Settings{KafkaAuth: "none", KafkaTLS: true, KafkaCAFile: file}).Connect(t.Context(), brokers, aws.Config{})
-		require.ErrorContains(t, err, "read the CA file of Kafka: ")
-		require.ErrorContains(t, err, want)
-	}
+	_, err = (&kafkacluster.Settings{KafkaAuth: "none", KafkaTLS: true, KafkaCAFile: "/none"}).Connect(t.Context(), brokers, aws.Config{})
+	require.ErrorContains(t, err, "configure the Kafka client: read CA file")
 }

@@ -2,16 +2,14 @@ package kafkacluster
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"os"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"oncehouse/shared/secrets"
 	"oncehouse/shared/settings"
+	"oncehouse/shared/tlsclient"
 )
 
 // Settings are embedded in the configuration of a function; the brokers are its
@@ -46,11 +44,10 @@ func (s *Settings) Check(p *settings.Problems, brokers []string) {
 func (s *Settings) Connect(ctx context.Context, brokers []string, cloud aws.Config) (Cluster, error) {
 	c := Cluster{Brokers: brokers}
 	if s.KafkaTLS {
-		roots, err := Authorities(s.KafkaCAFile)
-		if err != nil {
-			return c, fmt.Errorf("read the CA file of Kafka: %w", err)
+		var err error
+		if c.TLS, err = tlsclient.Config(s.KafkaCAFile, ""); err != nil {
+			return c, fmt.Errorf("configure the Kafka client: %w", err)
 		}
-		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
 	user, password := s.KafkaUser, s.KafkaPassword
 	if ref := s.KafkaSecret; ref != nil {
@@ -71,20 +68,4 @@ func (s *Settings) Connect(ctx context.Context, brokers []string, cloud aws.Conf
 		c.SASL = Plain(user, password.Reveal())
 	}
 	return c, c.Validate()
-}
-
-// Authorities are those of a PEM file; nil, the system's, for no file.
-func Authorities(file string) (*x509.CertPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("no certificate in %s", file)
-	}
-	return roots, nil
 }
