@@ -1,0 +1,288 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"oncehouse/shared/outbox"
+)
+
+// The reasons of this package's refusals.
+const (
+	// ReasonTable: the table cannot be read exactly once as it is.
+	ReasonTable = "OutboxTable"
+	// ReasonReplica: the server is a standby.
+	ReasonReplica = "Replica"
+	// ReasonSwitched: another server answers than the one of the last snapshot.
+	ReasonSwitched = "ServerSwitched"
+)
+
+// Table is the outbox table of one shard. It is safe for concurrent use.
+type Table struct {
+	config Config
+	pool   *pgxpool.Pool
+	// layout is how the columns were typed at the last look.
+	layout atomic.Pointer[layout]
+	// history is the server's that gave the last snapshot.
+	history atomic.Pointer[history]
+}
+
+var _ outbox.Table = (*Table)(nil)
+
+// history tells one history of a server from all others.
+type history struct {
+	systemID uint64
+	timeline uint32
+	version  int // server_version_num
+}
+
+func (h history) String() string {
+	return fmt.Sprintf("cluster %d, timeline %d", h.systemID, h.timeline)
+}
+
+// historyKey is where a connection remembers whose it is: a server cannot change
+// its timeline while it keeps a connection that began on a primary.
+const historyKey = "oncehouse-history"
+
+// Open returns a table. It connects when it is first used, with the settings of
+// pool, of which it overrides the sessions' time-outs and the number of
+// connections. It needs sessions of its own: connect to PostgreSQL, not to a
+// pooler that switches servers between transactions. Error: every impossible
+// setting.
+func Open(pool *pgxpool.Config, c Config) (*Table, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("configure the outbox table: %w", err)
+	}
+	pool = pool.Copy()
+	pool.MaxConns = 3 // rows, flush, and one to spare for retention
+	before := pool.AfterConnect
+	pool.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if before != nil {
+			if err := before(ctx, conn); err != nil {
+				return err
+			}
+		}
+		return greet(ctx, conn, c)
+	}
+	p, err := pgxpool.NewWithConfig(context.Background(), pool)
+	if err != nil {
+		return nil, fmt.Errorf("configure the connections to PostgreSQL: %w", err)
+	}
+	return &Table{config: c, pool: p}, nil
+}
+
+// Close closes the connections.
+func (t *Table) Close() { t.pool.Close() }
+
+// session is what every connection is set to.
+func (c Config) session() [][2]string {
+	return [][2]string{
+		{"statement_timeout", strconv.FormatInt(c.StatementTimeout.Milliseconds(), 10)},
+		{"lock_timeout", strconv.FormatInt(c.LockTimeout.Milliseconds(), 10)},
+		// Values are printed the same for every role and database.
+		{"TimeZone", "UTC"},
+		{"DateStyle", "ISO"},
+		{"IntervalStyle", "postgres"},
+		{"bytea_output", "hex"},
+		{"extra_float_digits", "1"},
+		// Plans are made once, and go by the index; compiling them takes longer
+		// than running them.
+		{"plan_cache_mode", "force_generic_plan"},
+		{"enable_seqscan", "off"},
+		{"jit", "off"},
+		// A page is sorted in memory.
+		{"work_mem", "32MB"},
+		// What forces a flush waits for this server's disk, and for no more.
+		{"synchronous_commit", "local"},
+	}
+}
+
+// greet sets up a session and finds out whose it is. A standby is refused.
+func greet(ctx context.Context, conn *pgx.Conn, c Config) error {
+	var calls []string
+	for _, s := range c.session() {
+		calls = append(calls, "set_config('"+s[0]+"', '"+s[1]+"', false)")
+	}
+	if _, err := conn.Exec(ctx, "SELECT "+strings.Join(calls, ", ")); err != nil {
+		return fmt.Errorf("set up the session: %w", err)
+	}
+	var replica bool
+	var systemID int64
+	h := &history{}
+	// The timeline is that of the log's file: pg_control_checkpoint() still shows
+	// the old one after a promotion, until the first checkpoint.
+	err := conn.QueryRow(ctx, `
+		SELECT pg_is_in_recovery(), (SELECT system_identifier FROM pg_control_system()),
+			CASE WHEN pg_is_in_recovery() THEN 0
+				ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END,
+			current_setting('server_version_num')::int`).Scan(&replica, &systemID, &h.timeline, &h.version)
+	if err != nil {
+		return fmt.Errorf("identify the server: %w", err)
+	}
+	if replica {
+		return &outbox.Refusal{
+			Reason:   ReasonReplica,
+			Problems: []string{"the server is a standby: its snapshots do not show which transactions run, and rows would be lost"},
+			Remedy:   "connect to the primary (target_session_attrs=primary, or the cluster's writer endpoint)",
+		}
+	}
+	h.systemID = uint64(systemID)
+	conn.PgConn().CustomData()[historyKey] = *h
+	return nil
+}
+
+// errChanged says that the table is not as its layout has it.
+var errChanged = errors.New("the table was altered")
+
+// with calls use with a connection to the server of the last snapshot; once more
+// if the table was altered since the last look (O26). use must be repeatable.
+func (t *Table) with(ctx context.Context, use func(*pgx.Conn, history) error) error {
+	err := t.once(ctx, use)
+	if !altered(err) {
+		return err
+	}
+	t.layout.Store(nil)
+	t.pool.Reset() // prepared statements are as old as the layout
+	return t.once(ctx, use)
+}
+
+func (t *Table) once(ctx context.Context, use func(*pgx.Conn, history) error) error {
+	conn, h, err := t.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	if last := t.history.Load(); last != nil && *last != h {
+		return &outbox.Refusal{
+			Reason:   ReasonSwitched,
+			Problems: []string{fmt.Sprintf("the last snapshot is of %s; now %s answers", last, h)},
+			Remedy:   "start the poller again: it compares the cursor with the new server",
+		}
+	}
+	return use(conn.Conn(), h)
+}
+
+func (t *Table) acquire(ctx context.Context) (*pgxpool.Conn, history, error) {
+	conn, err := t.pool.Acquire(ctx)
+	if err != nil {
+		return nil, history{}, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	h, ok := conn.Conn().PgConn().CustomData()[historyKey].(history)
+	if !ok {
+		conn.Release()
+		return nil, history{}, errors.New("connect to PostgreSQL: the session is not set up")
+	}
+	return conn, h, nil
+}
+
+// altered reports whether an error comes of an ALTER TABLE since the statement
+// was prepared. Its text may be in any language: class 42 is a name or type that
+// does not fit, 0A000 "cached plan must not change result type".
+func altered(err error) bool {
+	if errors.Is(err, errChanged) {
+		return true
+	}
+	var e *pgconn.PgError
+	return errors.As(err, &e) && (e.Code == "0A000" || len(e.Code) == 5 && e.Code[:2] == "42" && e.Code != "42501")
+}
+
+// Snapshot implements outbox.Table.
+func (t *Table) Snapshot(ctx context.Context) (outbox.Snapshot, error) {
+	s, err := t.snapshot(ctx)
+	if err != nil {
+		return outbox.Snapshot{}, fmt.Errorf("take a snapshot of %s: %w", t.config.name(), err)
+	}
+	return s, nil
+}
+
+func (t *Table) snapshot(ctx context.Context) (s outbox.Snapshot, err error) {
+	conn, h, err := t.acquire(ctx)
+	if err != nil {
+		return s, err
+	}
+	defer conn.Release()
+	var oid *uint32
+	var lsn int64
+	// The functions of the list run after the statement's snapshot was taken, the
+	// position in the log last: all that the snapshot calls ended is before it.
+	err = conn.QueryRow(ctx, `
+		SELECT pg_current_snapshot()::text, to_regclass($1)::oid,
+			CASE WHEN to_regclass($1) IS NULL THEN 0
+				ELSE coalesce(pg_sequence_last_value(pg_get_serial_sequence($1, $2)::regclass), 0) END,
+			(pg_current_wal_insert_lsn() - '0/0')::bigint`,
+		t.config.name(), t.config.Columns.Seq).Scan(&s.Text, &oid, &s.LastSeq, &lsn)
+	if err != nil {
+		return s, err
+	}
+	if oid == nil {
+		return s, t.config.refuse([]problem{t.config.missing()})
+	}
+	s.LSN = uint64(lsn)
+	s.Identity = outbox.Identity{SystemID: h.systemID, Timeline: h.timeline, TableOID: *oid}
+	t.history.Store(&h)
+	return s, nil
+}
+
+// patience is how long Flushed leaves the flush to others: under load the next
+// commit does it, at less cost.
+const patience = 4 * time.Millisecond
+
+// Flushed implements outbox.Table. It does not rely on PostgreSQL's writer alone:
+// that leaves the last page alone while an open transaction has written to it, and
+// takes up to three wal_writer_delay for a lone rollback. So after a moment it
+// flushes the log itself.
+func (t *Table) Flushed(ctx context.Context, s outbox.Snapshot) error {
+	err := t.with(ctx, func(conn *pgx.Conn, h history) error {
+		if h.systemID != s.SystemID || h.timeline != s.Timeline {
+			return fmt.Errorf("the snapshot is of another server than %s", h)
+		}
+		begun, forced := time.Now(), false
+		for {
+			var done bool
+			if err := conn.QueryRow(ctx, "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint >= $1", int64(s.LSN)).Scan(&done); err != nil || done {
+				return err
+			}
+			if !forced && time.Since(begun) >= patience {
+				forced = true // an unprivileged role that may not is left to wait
+				if err := flush(ctx, conn, h); err != nil {
+					return err
+				}
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Millisecond):
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the flush of the log up to %X/%X: %w", s.LSN>>32, uint32(s.LSN), err)
+	}
+	return nil
+}
+
+// flush has the log flushed: by a message in it, which nobody reads. Before
+// PostgreSQL 17 that takes the commit of a transaction, and so a transaction id.
+func flush(ctx context.Context, conn *pgx.Conn, h history) error {
+	statement := "SELECT pg_logical_emit_message(true, 'oncehouse', '')"
+	if h.version >= 170000 {
+		statement = "SELECT pg_logical_emit_message(false, 'oncehouse', '', true)"
+	}
+	_, err := conn.Exec(ctx, statement)
+	var e *pgconn.PgError
+	if errors.As(err, &e) && e.Code == "42501" {
+		return nil // it was revoked: the writer of PostgreSQL does it in its time
+	}
+	return err
+}
