@@ -18,6 +18,7 @@ type engineCommand struct {
 	Data    string `help:"Directory that holds the data." required:"" type:"path"`
 	Addr    string `help:"Address to listen on; port 0 is a free one." default:"127.0.0.1:0"`
 	Library string `help:"Path of libchdb; default the one that make setup installs." type:"path"`
+	Config  string `help:"ClickHouse configuration file; default an empty one." type:"path"`
 }
 
 // Run serves until SIGTERM.
@@ -29,7 +30,7 @@ func (c *engineCommand) Run(ctx context.Context) error {
 		}
 		c.Library = library
 	}
-	return engine.Serve(ctx, engine.Options{Data: c.Data, Addr: c.Addr, Library: c.Library})
+	return engine.Serve(ctx, engine.Options{Data: c.Data, Addr: c.Addr, Library: c.Library, Config: c.Config})
 }
 
 type demoCommand struct {

@@ -15,11 +15,13 @@ import (
 
 // commands is the command line.
 type commands struct {
-	Demo   demoCommand   `cmd:"" help:"Send a click stream through every guarantee while functions and the engine are killed, and prove what was stored."`
-	Up     upCommand     `cmd:"" help:"Run the whole stack until Ctrl-C: Kafka, ClickHouse, DynamoDB, SQS, and a function for each pipeline."`
-	Invoke invokeCommand `cmd:"" help:"Hand sample events to the real function and show its answer, the rows and the dead letters."`
-	Setup  setupCommand  `cmd:"" help:"Check the tools and install what the stack runs."`
-	Engine engineCommand `cmd:"" help:"Run the ClickHouse engine alone, as a server over HTTP."`
+	Demo    demoCommand    `cmd:"" help:"Send a click stream through every guarantee while functions and the engine are killed, and prove what was stored."`
+	Torture tortureCommand `cmd:"" help:"Kill every part of every subject by a schedule, and count what was lost and doubled."`
+	Up      upCommand      `cmd:"" help:"Run the whole stack until Ctrl-C: Kafka, ClickHouse, DynamoDB, SQS, and a function for each pipeline."`
+	Invoke  invokeCommand  `cmd:"" help:"Hand sample events to the real function and show its answer, the rows and the dead letters."`
+	Setup   setupCommand   `cmd:"" help:"Check the tools and install what the stack runs."`
+	Engine  engineCommand  `cmd:"" help:"Run the ClickHouse engine alone, as a server over HTTP."`
+	Mapping mappingCommand `cmd:"" hidden:""`
 }
 
 func main() {

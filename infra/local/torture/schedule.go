@@ -1,0 +1,124 @@
+package torture
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Moment is what a step strikes, and when.
+type Moment int
+
+// The moments. Those of an insert and of a write to the ledger are seen by the
+// proxies, those of a commit by the broker.
+const (
+	FunctionAnytime      Moment = iota
+	FunctionBeforeLedger        // a write arrives at the ledger, which never does it
+	FunctionAfterLedger         // the ledger has done it and has not answered
+	FunctionBeforeInsert        // an insert is announced and never reaches the engine
+	FunctionDuringInsert        // the engine has a part of it
+	FunctionAfterInsert         // the engine has stored it and has not answered
+	MappingAnytime
+	MappingBeforeCommit // the function has succeeded, the broker has not heard of it
+	EngineAnytime
+	EngineDuringInsert
+	EngineAfterInsert
+	InsertCut        // the connection breaks within the insert
+	InsertAnswerLost // the engine has stored it; the function never hears of it
+	InsertAnswerCut  // the function hears the head of the answer
+	InsertRefused    // the connection breaks before the engine has any of it
+	LedgerAnswerLost
+	LedgerRefused
+	moments
+)
+
+// The victims: whose process dies. A step without one breaks a connection.
+const (
+	Function = "function"
+	Mapping  = "mapping"
+	Engine   = "engine"
+)
+
+// strikes says of each moment its words, its victim and how often it comes.
+func strikes(m Moment) (name, victim string, weight int) {
+	s := [moments]struct {
+		name, victim string
+		weight       int
+	}{
+		FunctionAnytime:      {"function, any time", Function, 16},
+		FunctionBeforeLedger: {"function, before a ledger write", Function, 7},
+		FunctionAfterLedger:  {"function, after a ledger write", Function, 7},
+		FunctionBeforeInsert: {"function, before an insert", Function, 8},
+		FunctionDuringInsert: {"function, during an insert", Function, 8},
+		FunctionAfterInsert:  {"function, after an insert", Function, 12},
+		MappingAnytime:       {"mapping, any time", Mapping, 8},
+		MappingBeforeCommit:  {"mapping, before a commit", Mapping, 8},
+		EngineAnytime:        {"engine, any time", Engine, 8},
+		EngineDuringInsert:   {"engine, during an insert", Engine, 6},
+		EngineAfterInsert:    {"engine, after an insert", Engine, 6},
+		InsertCut:            {"insert cut", "", 5},
+		InsertAnswerLost:     {"insert's answer lost", "", 8},
+		InsertAnswerCut:      {"insert's answer cut", "", 3},
+		InsertRefused:        {"insert refused", "", 3},
+		LedgerAnswerLost:     {"ledger's answer lost", "", 6},
+		LedgerRefused:        {"ledger refused", "", 3},
+	}[m]
+	return s.name, s.victim, s.weight
+}
+
+// String is the moment in words.
+func (m Moment) String() string { name, _, _ := strikes(m); return name }
+
+// Victim is whose process dies; "" for none.
+func (m Moment) Victim() string { _, victim, _ := strikes(m); return victim }
+
+// Step is one thing that goes wrong.
+type Step struct {
+	Moment Moment
+	// Pause since the step before.
+	Pause time.Duration
+	// Dice decides what is left to chance: how far into a body, which partition.
+	Dice uint64
+}
+
+// opening are the first steps of every schedule: the moments at which each
+// control must fail come in the shortest of runs, too.
+func opening() []Moment {
+	return []Moment{
+		FunctionAfterInsert, FunctionBeforeInsert, EngineAfterInsert, MappingBeforeCommit,
+		FunctionAfterInsert, EngineDuringInsert, FunctionBeforeInsert, EngineAfterInsert,
+	}
+}
+
+// Schedule is the steps up to that many kills. A longer one begins with the
+// shorter one of the same seed.
+func Schedule(seed uint64, kills int) []Step {
+	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a schedule, not a secret
+	total := 0
+	for m := range moments {
+		_, _, weight := strikes(m)
+		total += weight
+	}
+	var steps []Step
+	for n := 0; n < kills; {
+		m := draw(random.IntN(total))
+		if len(steps) < len(opening()) {
+			m = opening()[len(steps)]
+		}
+		steps = append(steps, Step{m, time.Duration(20+random.IntN(180)) * time.Millisecond, random.Uint64()})
+		if m.Victim() != "" {
+			n++
+		}
+	}
+	return steps
+}
+
+// draw is the moment at a place on the line of all weights.
+func draw(at int) Moment {
+	for m := range moments {
+		_, _, weight := strikes(m)
+		if at -= weight; at < 0 {
+			return m
+		}
+	}
+	return FunctionAnytime // unreachable: the weights add up
+}
