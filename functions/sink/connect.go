@@ -38,7 +38,8 @@ func connect(ctx context.Context, cfg *config.Config, logger *slog.Logger) (hand
 	if cfg.LedgerTable != "" {
 		ports.Ledger = dynamo.New(cloud, cfg.LedgerTable)
 	}
-	ports.Letters = queue.New(cloud, cfg.LetterQueue)
+	letters := queue.New(cloud, cfg.LetterQueue)
+	ports.Letters, ports.Queue = letters, letters
 	if len(cfg.Brokers) > 0 {
 		cluster, err := cfg.Connect(ctx, cfg.Brokers, cloud)
 		if err != nil {

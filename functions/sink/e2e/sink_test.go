@@ -34,6 +34,7 @@ func TestSink(t *testing.T) {
 	t.Run("Guarantees", s.testGuarantees)
 	t.Run("Operator", s.testOperator)
 	t.Run("Kills", s.testKills)
+	t.Run("Redrive", s.testRedrive)
 	t.Run("Zombies", s.testZombies)
 	t.Run("SchemaChanges", s.testSchemaChanges)
 	t.Run("OddRecords", s.testOddRecords)

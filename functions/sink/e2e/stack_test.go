@@ -100,8 +100,12 @@ type pipeline struct {
 	inserts  *faults.Proxy // in front of the engine
 	writes   *gate         // in front of DynamoDB
 	letters  *queue.Server
+	// ahead is how far the clock of the letters' queue is ahead.
+	ahead atomic.Int64
 	// onSend is called when letters are sent the next time.
 	onSend atomic.Pointer[func() queue.Fault]
+	// onDelete is called when a letter is deleted the next time.
+	onDelete atomic.Pointer[func() queue.Fault]
 	// busy is the process that took the last event.
 	busy atomic.Int64
 	log  *syncBuffer
@@ -136,9 +140,15 @@ func (s *stack) pipeline(t testing.TB, name string, o options) *pipeline {
 	}
 	p.inserts = enginetest.Faults(t, s.engine)
 	p.writes = newGate(t, s.ledger.Endpoint())
-	p.letters, err = queue.Start(queue.Options{Control: func(c queue.Call) queue.Fault {
+	clock := func() time.Time { return time.Now().Add(time.Duration(p.ahead.Load())) }
+	p.letters, err = queue.Start(queue.Options{Now: clock, Control: func(c queue.Call) queue.Fault {
 		if strings.HasPrefix(c.Action, "SendMessage") {
 			if act := p.onSend.Swap(nil); act != nil {
+				return (*act)()
+			}
+		}
+		if c.Action == "DeleteMessage" {
+			if act := p.onDelete.Swap(nil); act != nil {
 				return (*act)()
 			}
 		}

@@ -30,6 +30,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"oncehouse/functions/sink/config"
+	"oncehouse/functions/sink/redrive"
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/kafka"
 	"oncehouse/shared/kafkaevent"
@@ -49,6 +50,8 @@ type Ports struct {
 	Table   Table
 	Source  delivery.Source
 	Letters delivery.Letters
+	// Queue is where the letters go, to take them out again; nil cannot.
+	Queue redrive.Queue
 }
 
 // Output is where the handler writes.

@@ -28,9 +28,12 @@ const (
 	actionRebase = "rebase"
 	// actionNewGeneration reads the lane again from its start, under new tokens.
 	actionNewGeneration = "new-generation"
+	// actionRedrive sends dead letters through the engine again: {"action":
+	// "redrive", "max": 1000, "reason": "out_of_range", "dry_run": true}.
+	actionRedrive = "redrive"
 )
 
-const actions = actionInspect + ", " + actionRebase + " or " + actionNewGeneration
+const actions = actionInspect + ", " + actionRebase + ", " + actionNewGeneration + " or " + actionRedrive
 
 // operation is what an operator asks for.
 type operation struct {
@@ -40,7 +43,11 @@ type operation struct {
 	// Cluster is the lane's, where no setting names it: <name>/<uuid> of an MSK
 	// cluster, as the log lines' tokens show it.
 	Cluster string `json:"cluster"`
-	bad     error
+	// Which letters to redrive.
+	Max    int    `json:"max"`
+	Reason string `json:"reason"`
+	DryRun bool   `json:"dry_run"`
+	bad    error
 }
 
 // parseOperation says whether the payload is an operator's: an object whose only
@@ -73,6 +80,9 @@ type laneState struct {
 // operate does what the operator asks for, lane by lane. A lane that fails ends
 // it; those before it are done, and the error says so.
 func (h *Handler) operate(ctx context.Context, o operation) ([]byte, error) {
+	if o.bad == nil && o.Action == actionRedrive {
+		return h.redrive(ctx, o)
+	}
 	lanes, err := h.operationLanes(o)
 	if err != nil {
 		return nil, err

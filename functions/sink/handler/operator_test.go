@@ -124,7 +124,9 @@ func TestD29RebaseWaitsForTheSwitch(t *testing.T) {
 
 func TestOperationsThatAreRefused(t *testing.T) {
 	for _, c := range []struct{ name, payload, want string }{
-		{"no such action", `{"oncehouse":{"action":"drop","partition":0,"cluster":"c"}}`, `action "drop": inspect, rebase or new-generation expected`},
+		{"no such action", `{"oncehouse":{"action":"drop","partition":0,"cluster":"c"}}`, `action "drop": inspect, rebase, new-generation or redrive expected`},
+		{"redrive by partition", `{"oncehouse":{"action":"redrive","partition":0}}`, "not by partition"},
+		{"redrive less than nothing", `{"oncehouse":{"action":"redrive","max":-1}}`, "max is negative"},
 		{"no partition", `{"oncehouse":{"action":"rebase","cluster":"c"}}`, `"partition" or "partitions" is missing`},
 		{"no cluster", `{"oncehouse":{"action":"rebase","partition":0}}`, `"cluster" is missing`},
 		{"a field too many", `{"oncehouse":{"action":"rebase","partition":0,"cluster":"c","force":true}}`, `unknown field "force"`},

@@ -41,7 +41,7 @@ func newRole(scope constructs.Construct, props Props, p *Pipeline) awsiam.Role {
 	}
 	allow(r, []string{*p.Log.LogGroupArn()}, "logs:CreateLogStream", "logs:PutLogEvents")
 	allow(r, []string{arn("dynamodb", "table", c.LedgerTable())}, "dynamodb:GetItem", "dynamodb:PutItem")
-	allow(r, []string{*p.Letters.QueueArn()}, "sqs:SendMessage")
+	allow(r, []string{*p.Letters.QueueArn()}, "sqs:SendMessage", "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility")
 	if props.Key != nil {
 		// Lambda decrypts the environment, DynamoDB the table's key, SQS both ways.
 		allow(r, []string{*props.Key.KeyArn()}, "kms:Decrypt", "kms:GenerateDataKey")

@@ -147,6 +147,12 @@ func (s *Server) act(r *http.Request, action, name string, req *request, fault F
 		return s.receive(r, name, req)
 	case "DeleteMessage":
 		return nil, s.store.remove(name, cmp.Or(req.ReceiptHandle, req.entry.ReceiptHandle))
+	case "ChangeMessageVisibility":
+		seconds := 0
+		if req.VisibilityTimeout != nil {
+			seconds = *req.VisibilityTimeout
+		}
+		return nil, s.store.hide(name, cmp.Or(req.ReceiptHandle, req.entry.ReceiptHandle), time.Duration(seconds)*time.Second)
 	case "DeleteMessageBatch":
 		return s.deleteBatch(name, req.Entries, fault)
 	}

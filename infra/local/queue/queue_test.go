@@ -164,7 +164,7 @@ func TestQueuesAndTheirNames(t *testing.T) {
 	require.ErrorAs(t, err, &missing)
 	_, err = client.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String("a/b")})
 	requireCode(t, err, "InvalidParameterValue")
-	_, err = client.ChangeMessageVisibility(t.Context(), &sqs.ChangeMessageVisibilityInput{QueueUrl: url, ReceiptHandle: aws.String("x#1")})
+	_, err = client.ListQueueTags(t.Context(), &sqs.ListQueueTagsInput{QueueUrl: url})
 	requireCode(t, err, "UnsupportedOperation")
 
 	send(t, client, url, "a", "b")
@@ -172,6 +172,28 @@ func TestQueuesAndTheirNames(t *testing.T) {
 	_, err = client.PurgeQueue(t.Context(), &sqs.PurgeQueueInput{QueueUrl: url})
 	require.NoError(t, err)
 	require.Zero(t, server.Len("dead-a"))
+}
+
+func TestChangeMessageVisibility(t *testing.T) {
+	client, _ := start(t, queue.Options{})
+	url := create(t, client, "dead")
+	send(t, client, url, "a")
+	receive := func() []types.Message {
+		out, err := client.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: url, VisibilityTimeout: 60})
+		require.NoError(t, err)
+		return out.Messages
+	}
+	first := receive()
+	require.Len(t, first, 1)
+	require.Empty(t, receive())
+	show := func(receipt string) error {
+		_, err := client.ChangeMessageVisibility(t.Context(), &sqs.ChangeMessageVisibilityInput{QueueUrl: url, ReceiptHandle: &receipt})
+		return err
+	}
+	require.NoError(t, show(*first[0].ReceiptHandle))
+	requireCode(t, show(*first[0].ReceiptHandle), "MessageNotInflight")
+	require.Len(t, receive(), 1, "it is seen again at once")
+	requireCode(t, show(*first[0].ReceiptHandle), "ReceiptHandleIsInvalid")
 }
 
 func TestFIFO(t *testing.T) {

@@ -341,6 +341,23 @@ func (s *store) remove(name, receipt string) error {
 	return err
 }
 
+// hide sets how long from now the message of a receipt is not to be seen.
+func (s *store) hide(name, receipt string, visibility time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.queues[name].list {
+		if m.receipt() == receipt {
+			if !m.visibleAt.After(s.now()) {
+				return refuse("MessageNotInflight", "The specified message isn't in flight.")
+			}
+			m.visibleAt = s.now().Add(visibility)
+			s.broadcast()
+			return nil
+		}
+	}
+	return refuse("ReceiptHandleIsInvalid", "The input receipt handle %q is not a valid receipt handle.", receipt)
+}
+
 func (s *store) purge(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,6 +18,10 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestQueueConformance(t *testing.T) {
+	deadlettertest.RunQueue(t, func(*testing.T) deadlettertest.Queue { return &memory.Letters{} })
+}
+
 func TestInjectedFaults(t *testing.T) {
 	two := []delivery.Letter{deadlettertest.Letter(1), deadlettertest.Letter(2)}
 	for fault, held := range map[memory.Fault]int{memory.FailBefore: 0, memory.FailHalf: 1, memory.LoseAnswer: 2} {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -30,6 +31,16 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestQueueConformance(t *testing.T) {
+	deadlettertest.RunQueue(t, func(t *testing.T) deadlettertest.Queue { return start(t, "letters").letters })
+}
+
+func TestReceivingSaysWhere(t *testing.T) {
+	s := start(t, "letters")
+	_, err := s.toMissing().Receive(t.Context(), time.Second)
+	require.ErrorContains(t, err, "receive dead letters from "+s.url+"-not-there")
 }
 
 func TestAttributesAreForFiltering(t *testing.T) {

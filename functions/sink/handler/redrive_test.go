@@ -1,0 +1,182 @@
+package handler_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"oncehouse/functions/sink/redrive"
+	"oncehouse/shared/deadletter"
+	"oncehouse/shared/deadletter/memory"
+	"oncehouse/shared/delivery"
+	"oncehouse/shared/kafka"
+)
+
+// lettered is a world with rows 0-4 of which 1 and 3 are letters.
+func lettered(t *testing.T, more ...string) *world {
+	t.Helper()
+	w := newWorld(t, more...)
+	_, failure := w.invoke(t, time.Minute, event(lane(0, 0, 4, 1, 3)))
+	require.Nil(t, failure)
+	require.Equal(t, map[int32]string{0: "0,2,4"}, w.table.stored())
+	require.Len(t, w.letters.Held(), 2)
+	return w
+}
+
+func (w *world) redrive(t *testing.T, more string) redrive.Answer {
+	t.Helper()
+	text, failure := w.invoke(t, time.Minute, []byte(`{"oncehouse":{"action":"redrive"`+more+`}}`))
+	require.Nil(t, failure)
+	var answer redrive.Answer
+	require.NoError(t, json.Unmarshal([]byte(text), &answer))
+	return answer
+}
+
+func TestRedriveStoresWhatFitsNow(t *testing.T) {
+	w := lettered(t)
+	before := w.redrive(t, "")
+	require.Equal(t, map[string]int{"not_json": 2}, before.Kept)
+	require.Contains(t, before.Examples["not_json"], "it is bad")
+	require.Zero(t, before.Redriven)
+	require.Len(t, w.letters.Held(), 2, "they stay, and are not written again")
+
+	w.table.mended = true
+	dry := w.redrive(t, `,"dry_run":true`)
+	require.Equal(t, map[string]int{redrive.KeptFits: 2}, dry.Kept)
+	require.Equal(t, map[int32]string{0: "0,2,4"}, w.table.stored())
+
+	require.Equal(t, redrive.Answer{Redriven: 2, Stored: 2, Kept: map[string]int{}}, w.redrive(t, ""))
+	require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+	require.Empty(t, w.letters.Held())
+	require.Equal(t, redrive.Answer{Kept: map[string]int{}}, w.redrive(t, ""), "nothing is left")
+}
+
+// A letter may be in the queue twice, or its message outlive its row.
+func TestRedriveStoresALetterOnce(t *testing.T) {
+	w := lettered(t)
+	require.NoError(t, w.letters.Send(t.Context(), lettersOf(w)))
+	copies := lettersOf(w)
+	w.table.mended = true
+	answer := w.redrive(t, "")
+	require.Equal(t, 2, answer.Stored)
+	require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+
+	w.redrive(t, "") // copies that met in the ledger
+	require.NoError(t, w.letters.Send(t.Context(), copies))
+	answer = w.redrive(t, "")
+	require.Equal(t, len(copies), answer.Redriven)
+	require.Zero(t, answer.Stored)
+	require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+}
+
+func lettersOf(w *world) []delivery.Letter {
+	var all []delivery.Letter
+	for _, e := range w.letters.Held() {
+		all = append(all, e.Letter)
+	}
+	return all
+}
+
+// An insert whose answer is lost is finished by the next run, like any other.
+func TestRedriveInDoubt(t *testing.T) {
+	w := lettered(t, "ONCEHOUSE_INSERT_TIMEOUT=1s", "ONCEHOUSE_SEND_WINDOW=10ms", "ONCEHOUSE_CLOCK_MARGIN=1ms", "ONCEHOUSE_DEADLINE_MARGIN=100ms")
+	w.table.mended = true
+	w.table.before = on(0, errDoubt)
+	text, failure := w.invoke(t, 1500*time.Millisecond, []byte(`{"oncehouse":{"action":"redrive","max":1}}`))
+	require.Nil(t, failure)
+	require.Contains(t, text, `"kept":{"Failed":1}`)
+	require.Contains(t, text, `"more":true`)
+	require.Len(t, w.letters.Held(), 2)
+	w.table.before = nil
+	require.Equal(t, 2, w.redrive(t, "").Redriven)
+	require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+}
+
+// The table changes back between the look and the insert: what is written is a
+// letter of the redriven lane, and that one can be redriven, too.
+func TestRedriveOfARedrivenLetter(t *testing.T) {
+	w := lettered(t)
+	all := lettersOf(w)
+	again := all[0]
+	again.Lane.Pipeline = "clicks+redrive.1.1"
+	require.NoError(t, w.letters.Send(t.Context(), []delivery.Letter{again}))
+	w.table.mended = true
+	require.Equal(t, 3, w.redrive(t, "").Redriven)
+	w.ledger.Seed(key(), delivery.Entry{Generation: 2, Guarantee: delivery.ExactlyOnce, Next: 9, Version: 7, Writer: "w"})
+	again.Lane.Pipeline = "clicks+redrive.1.1+redrive.1.1"
+	require.NoError(t, w.letters.Send(t.Context(), []delivery.Letter{again}))
+	require.Equal(t, map[string]int{redrive.KeptSuperseded: 1}, w.redrive(t, "").Kept)
+}
+
+func TestRedriveKeeps(t *testing.T) {
+	good := func() delivery.Letter {
+		return delivery.Letter{Lane: key(), Generation: 1, Code: "not_json", Record: kafka.Record{Offset: 9, Value: []byte(`{}`)}}
+	}
+	for _, c := range []struct {
+		name, why string
+		entry     delivery.Entry
+		change    func(*delivery.Letter)
+	}{
+		{"of another pipeline", redrive.KeptForeign, delivery.Entry{}, func(l *delivery.Letter) { l.Lane.Pipeline = "orders" }},
+		{"of another reason", redrive.KeptOther, delivery.Entry{}, func(l *delivery.Letter) { l.Code = "out_of_range" }},
+		{"of an earlier generation", redrive.KeptSuperseded, delivery.Entry{Generation: 2, Next: 20, Version: 3, Writer: "w"}, func(*delivery.Letter) {}},
+		{"behind ghosts", redrive.KeptGhosts, delivery.Entry{Generation: 1, Next: 20, Ghosts: 10, Version: 3, Writer: "w"}, func(*delivery.Letter) {}},
+		{"without its value", redrive.KeptOmitted, delivery.Entry{}, func(l *delivery.Letter) { l.Record.Value = make([]byte, deadletter.MaxBody) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.table.mended = true
+			if c.entry.Version > 0 {
+				w.ledger.Seed(key(), c.entry)
+			}
+			letter := good()
+			c.change(&letter)
+			require.NoError(t, w.letters.Send(t.Context(), []delivery.Letter{letter}))
+			answer := w.redrive(t, `,"reason":"not_json"`)
+			require.Equal(t, map[string]int{c.why: 1}, answer.Kept)
+			require.NotEmpty(t, answer.Examples[c.why])
+			require.Empty(t, w.table.stored())
+			require.Len(t, w.letters.Held(), 1)
+			again, err := w.letters.Receive(t.Context(), time.Minute)
+			require.NoError(t, err)
+			require.Len(t, again, 1, "it can be seen again")
+		})
+	}
+	t.Run("no letter at all", func(t *testing.T) {
+		w := newWorld(t)
+		w.letters.Put([]byte(`{"hello":"world"}`))
+		require.Equal(t, map[string]int{redrive.KeptForeign: 1}, w.redrive(t, "").Kept)
+	})
+}
+
+// Headers by which the outbox's repeats are known are of the attempt that failed.
+func TestRedriveDropsOutboxHeaders(t *testing.T) {
+	w := newWorld(t)
+	w.table.mended = true
+	letter := delivery.Letter{Lane: key(), Generation: 1, Code: "not_json", Record: kafka.Record{Offset: 9, Value: []byte(`{}`), Headers: []kafka.Header{
+		{Key: []byte(delivery.HeaderSource), Value: []byte("i/0-of-1/clicks/0")}, {Key: []byte("id"), Value: []byte("x")},
+		{Key: []byte(delivery.HeaderPosition), Value: []byte("1.1")},
+	}}}
+	require.NoError(t, w.letters.Send(t.Context(), []delivery.Letter{letter}))
+	require.Equal(t, 1, w.redrive(t, "").Stored)
+	entry, err := w.ledger.Load(t.Context(), delivery.Lane{Pipeline: "clicks+redrive.1.9", Cluster: cluster, TopicPartition: key().TopicPartition})
+	require.NoError(t, err)
+	require.EqualValues(t, 10, entry.Next)
+	require.Empty(t, entry.Positions)
+}
+
+// At most as many as asked for, and near its end a run begins nothing.
+func TestRedriveEndsInTime(t *testing.T) {
+	w := lettered(t)
+	w.table.mended = true
+	answer := w.redrive(t, `,"max":1`)
+	require.Equal(t, 1, answer.Redriven)
+	require.True(t, answer.More)
+	text, failure := w.invoke(t, 20*time.Second, []byte(`{"oncehouse":{"action":"redrive"}}`)) // an insert may take 30 s
+	require.Nil(t, failure)
+	require.JSONEq(t, `{"redriven":0,"stored":0,"kept":{},"more":true}`, text)
+}
+
+var _ redrive.Queue = (*memory.Letters)(nil)

@@ -1,0 +1,290 @@
+// Package redrive sends dead letters back through the engine that they fell out
+// of, exactly once: after the table was mended, or the settings.
+//
+//	r := redrive.New(redrive.Options{Pipeline: "clicks", Rules: rules, Ports: ports, Queue: letters, Parallel: 4})
+//	answer, err := r.Run(ctx, traits, redrive.Request{Max: 1000}, stop)
+//
+// Every letter has a lane of its own in the ledger, named after the record:
+// letters are redriven in any order, some of them, more than once, and an offset
+// below the lane's next would count as settled. So what happens to a letter is
+// what happens to a batch of one record: announced, inserted under a token,
+// committed. Only then its message is deleted. A run that is killed leaves the
+// message, and the next one finds in the ledger how far it came.
+//
+// A letter that does not fit yet stays in the queue, and nothing is written of
+// it. If the table changes between that look and the insert, the record becomes
+// a letter again, one of the redriven lane: it can be redriven in its turn.
+package redrive
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"oncehouse/shared/deadletter"
+	"oncehouse/shared/delivery"
+	"oncehouse/shared/kafka"
+)
+
+// Queue is where the letters are. Adapter: shared/deadletter/queue.
+type Queue interface {
+	// Receive takes some messages that nobody sees again for the given time.
+	// None means that there are none at the moment.
+	Receive(ctx context.Context, hidden time.Duration) ([]deadletter.Message, error)
+	// Delete removes a message that was received.
+	Delete(ctx context.Context, m deadletter.Message) error
+	// Return lets others see a message again at once.
+	Return(ctx context.Context, m deadletter.Message) error
+}
+
+// Options of a Redriver.
+type Options struct {
+	Pipeline string
+	Rules    delivery.Rules
+	// Ports are the pipeline's. Source may be nil: then a letter whose value was
+	// too large for a message stays.
+	Ports delivery.Ports
+	Queue Queue
+	// Parallel is how many letters are on their way at a time.
+	Parallel int
+	Log      *slog.Logger
+}
+
+// Redriver redrives the letters of one pipeline. It remembers the ledger's entry
+// of every letter it settles: make one for each occasion.
+type Redriver struct {
+	Options
+	engine *delivery.Engine
+}
+
+// New returns a Redriver. It needs a ledger, whatever the guarantee: without one
+// a letter would be stored by every run that is killed.
+func New(o Options) (*Redriver, error) {
+	if o.Ports.Ledger == nil {
+		return nil, fmt.Errorf("redriving needs a ledger: set ONCEHOUSE_LEDGER_TABLE")
+	}
+	ports := o.Ports
+	ports.Source = nil // a letter is all there is of its record
+	engine, err := delivery.NewEngine(o.Rules, ports)
+	if err != nil {
+		return nil, err
+	}
+	return &Redriver{o, engine}, nil
+}
+
+// Request says which letters.
+type Request struct {
+	// Max bounds how many letters are looked at; 0 does not.
+	Max int
+	// Reason takes letters of this reason code only; "" takes all.
+	Reason string
+	// DryRun says what would happen and changes nothing.
+	DryRun bool
+}
+
+// Answer is what became of the letters.
+type Answer struct {
+	// Redriven letters are settled, and their messages gone: Stored of them as
+	// rows, the others were settled by an earlier run or need no row.
+	Redriven int `json:"redriven"`
+	Stored   int `json:"stored"`
+	// Kept letters are in the queue as before, by why: the reason code of a
+	// record that does not fit (yet), or one of the Kept constants.
+	Kept map[string]int `json:"kept"`
+	// Examples has one letter and its message for each reason in Kept.
+	Examples map[string]string `json:"examples,omitempty"`
+	// More says that the time or Max ended the run, not the queue.
+	More bool `json:"more"`
+}
+
+// Why a letter that would fit is kept.
+const (
+	KeptForeign    = "ForeignLetter" // not this pipeline's, or no letter at all
+	KeptSuperseded = "Superseded"    // of an earlier generation: its record was read again since
+	KeptGhosts     = "Ghosts"        // rows of an earlier generation would hide it
+	KeptOmitted    = "RecordGone"    // it was too large for a message, and Kafka no longer has it
+	KeptOther      = "OtherReason"   // the request is for letters of another reason
+	KeptFailed     = "Failed"        // it could not be delivered; the log says why
+	KeptFits       = "WouldFit"      // a dry run
+)
+
+// run is one Run on its way.
+type run struct {
+	*Redriver
+	traits  delivery.Traits
+	request Request
+	stop    time.Time
+
+	mu     sync.Mutex
+	answer Answer
+	kept   []deadletter.Message
+}
+
+// Run redrives what the request asks for, until the queue has no more of it or
+// stop is near. The error is of the queue; a letter that fails is kept.
+func (r *Redriver) Run(ctx context.Context, traits delivery.Traits, request Request, stop time.Time) (Answer, error) {
+	x := &run{Redriver: r, traits: traits, request: request, stop: stop}
+	x.answer = Answer{Kept: map[string]int{}, Examples: map[string]string{}}
+	err := x.drain(ctx)
+	// What was kept is hidden until now, so that this run does not meet it again.
+	for _, m := range x.kept {
+		if failed := r.Queue.Return(ctx, m); failed != nil {
+			r.Log.WarnContext(ctx, "letter stays hidden for a while", slog.String("error", failed.Error()))
+			break
+		}
+	}
+	return x.answer, err
+}
+
+// drain takes the messages, handful by handful.
+func (x *run) drain(ctx context.Context) error {
+	for seen := 0; ; {
+		if time.Until(x.stop) < x.Rules.InsertTimeout+x.Rules.ClockMargin {
+			x.answer.More = true
+			return nil
+		}
+		messages, err := x.Queue.Receive(ctx, time.Until(x.stop)+x.Rules.ClockMargin)
+		if err != nil || len(messages) == 0 {
+			return err
+		}
+		if over := seen + len(messages) - x.request.Max; x.request.Max > 0 && over > 0 {
+			x.kept = append(x.kept, messages[len(messages)-over:]...)
+			messages = messages[:len(messages)-over]
+			x.answer.More = true
+		}
+		seen += len(messages)
+		if err := x.redriveAll(ctx, messages); err != nil || x.answer.More {
+			return err
+		}
+	}
+}
+
+// redriveAll redrives a handful, several at a time. Two copies of one letter
+// meet in the ledger, like any two deliveries.
+func (x *run) redriveAll(ctx context.Context, messages []deadletter.Message) error {
+	var all sync.WaitGroup
+	failures := make([]error, len(messages))
+	slots := make(chan struct{}, max(x.Parallel, 1))
+	for i, m := range messages {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			failures[i] = x.redrive(ctx, m)
+		})
+	}
+	all.Wait()
+	return cmp.Or(failures...)
+}
+
+// redrive settles one letter, or keeps it. The error is of the queue.
+func (x *run) redrive(ctx context.Context, m deadletter.Message) error {
+	letter, err := deadletter.Parse(m.Body)
+	if err != nil {
+		x.keep(ctx, m, KeptForeign, m.ID, err.Error())
+		return nil
+	}
+	why, message := x.judge(ctx, &letter)
+	if why == "" {
+		var stored int64
+		if stored, err = x.deliver(ctx, letter); err == nil {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.answer.Redriven++
+			x.answer.Stored += int(stored)
+			return x.Queue.Delete(ctx, m)
+		}
+		why, message = KeptFailed, err.Error()
+	}
+	x.keep(ctx, m, why, deadletter.ID(letter.Letter), message)
+	return nil
+}
+
+func (x *run) keep(ctx context.Context, m deadletter.Message, why, id, message string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.kept = append(x.kept, m)
+	x.answer.Kept[why]++
+	if _, ok := x.answer.Examples[why]; !ok {
+		x.answer.Examples[why] = id + ": " + message
+	}
+	x.Log.DebugContext(ctx, "letter kept", slog.String("id", id), slog.String("reason", why), slog.String("error", message))
+}
+
+// judge says why a letter is kept, or completes it and says nothing.
+func (x *run) judge(ctx context.Context, letter *deadletter.Envelope) (why, message string) {
+	origin, ok := originOf(letter.Letter)
+	switch {
+	case !ok || origin.Lane.Pipeline != x.Pipeline:
+		return KeptForeign, fmt.Sprintf("it is of pipeline %q", letter.Lane.Pipeline)
+	case x.request.Reason != "" && letter.Code != x.request.Reason:
+		return KeptOther, "its reason is " + letter.Code
+	}
+	entry, err := x.Ports.Ledger.Load(ctx, origin.Lane)
+	switch {
+	case err != nil:
+		return KeptFailed, err.Error()
+	case origin.Generation < entry.Generation:
+		return KeptSuperseded, fmt.Sprintf("its lane was read again as generation %d, and with it its record", entry.Generation)
+	case letter.Record.Offset < entry.Ghosts:
+		return KeptGhosts, fmt.Sprintf("the table holds rows of an earlier generation below offset %d: move them into another table", entry.Ghosts)
+	}
+	if letter.Omitted != deadletter.OmitNothing {
+		if why, message := x.complete(ctx, letter); why != "" {
+			return why, message
+		}
+	}
+	letter.Record.Headers = slices.DeleteFunc(slices.Clone(letter.Record.Headers), isOurs)
+	return x.fit(letter.Letter)
+}
+
+// complete fetches what the letter leaves out.
+func (x *run) complete(ctx context.Context, letter *deadletter.Envelope) (why, message string) {
+	if x.Ports.Source == nil {
+		return KeptOmitted, "it was too large for a message, and the function has no route to Kafka (ONCEHOUSE_KAFKA_BROKERS)"
+	}
+	record, err := fetch(ctx, x.Ports.Source, letter.Lane.TopicPartition, letter.Record.Offset)
+	switch {
+	case err != nil:
+		return KeptFailed, err.Error()
+	case record == nil:
+		return KeptOmitted, "Kafka no longer has its record"
+	case !letter.Complete(*record):
+		return KeptOmitted, "Kafka has another record at its offset: the topic was made again"
+	}
+	letter.Record.Key, letter.Record.Value, letter.Record.Headers = record.Key, record.Value, record.Headers
+	return "", ""
+}
+
+// fit encodes the record as an insert would, and says what is wrong with it.
+func (x *run) fit(letter delivery.Letter) (why, message string) {
+	chunk, err := x.Ports.Target.Encode(letter.Lane, []kafka.Record{letter.Record}, x.Rules.ChunkLimit)
+	if err != nil {
+		return KeptFailed, err.Error()
+	}
+	if chunk.Release != nil {
+		defer chunk.Release()
+	}
+	switch {
+	case len(chunk.Refused) > 0:
+		return chunk.Refused[0].Code, chunk.Refused[0].Message
+	case x.request.DryRun:
+		return KeptFits, "a dry run changes nothing"
+	}
+	return "", ""
+}
+
+// deliver settles the record in the letter's own lane.
+func (x *run) deliver(ctx context.Context, letter deadletter.Envelope) (stored int64, err error) {
+	report := x.engine.Deliver(ctx, x.traits, laneOf(letter.Letter), []kafka.Record{letter.Record}, x.stop)
+	level := slog.LevelInfo
+	attrs := []slog.Attr{slog.String("id", deadletter.ID(letter.Letter)), slog.String("token", report.Token), slog.Int64("stored", report.Tally.RowsStored)}
+	if report.Err != nil {
+		level, attrs = slog.LevelError, append(attrs, slog.String("error", report.Err.Error()))
+	}
+	x.Log.LogAttrs(ctx, level, "letter redriven", attrs...)
+	return report.Tally.RowsStored, report.Err
+}
