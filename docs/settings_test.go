@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	outbox "oncehouse/functions/outbox-poller/config"
 	sink "oncehouse/functions/sink/config"
 	"oncehouse/shared/settings"
 )
@@ -37,6 +38,7 @@ func functions() []struct {
 		all     []settings.Setting
 	}{
 		{"The sink", sink.Settings()},
+		{"The outbox poller", outbox.Settings()},
 	}
 }
 

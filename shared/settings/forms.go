@@ -30,6 +30,8 @@ func formOf(match string) form {
 		return form{"http://host:port or https://host:port, several with commas", isEndpoint}
 	case "broker":
 		return form{"host:port, several with commas", isBroker}
+	case "identifier": // of SQL, at most NAMEDATALEN-1 bytes
+		return form{"a name as the database has it, without quotes", func(s string) bool { return len(s) <= 63 && !strings.ContainsAny(s, "\"\x00") }}
 	case "secret":
 		return form{"arn:aws:secretsmanager:<region>:<account>:secret:<name>, with or without :<json key>",
 			func(s string) bool { _, err := secrets.ParseRef(s); return err == nil }}
