@@ -48,8 +48,8 @@ func (t *Target) Insert(ctx context.Context, in delivery.Insert) error {
 		a.body.close()
 		return nil
 	}
-	left := a.over()
-	out := t.insertError(err, left, a.body.late, b.schema.traits.Views)
+	left, late := a.over()
+	out := t.insertError(err, left, late, b.schema.traits.Views)
 	out.Message = prefix("insert "+queryID(in), out.Message)
 	return out
 }

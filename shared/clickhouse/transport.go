@@ -222,15 +222,16 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 
 // over ends a failed attempt and reports whether rows may have left: they were
 // handed out, and a write to the connection began. After it nothing can leave.
+// It also reports whether they were kept back because it was too late for them.
 // A connection that brought an answer is not sealed, it goes on to be used.
-func (a *attempt) over() (left bool) {
-	taken := a.body.close()
+func (a *attempt) over() (left, late bool) {
+	taken, late := a.body.close()
 	if !taken || a.answered.Load() {
-		return taken
+		return taken, late
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.conn != nil && a.conn.seal() > a.from
+	return a.conn != nil && a.conn.seal() > a.from, late
 }
 
 // conn counts the writes that may have put a byte on the wire, and can be sealed
@@ -337,10 +338,11 @@ func (b *body) whole() bool {
 	return b.off == len(b.data)
 }
 
-// close ends reading and reports whether a byte was handed out.
-func (b *body) close() (taken bool) {
+// close ends reading and reports whether a byte was handed out, and whether one
+// was refused because the last send moment was over.
+func (b *body) close() (taken, late bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
-	return b.off > 0
+	return b.off > 0, b.late
 }

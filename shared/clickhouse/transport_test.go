@@ -205,7 +205,8 @@ func TestInsertIsSentOnce(t *testing.T) {
 	}
 }
 
-// An answer that comes before the rows are out is no proof of them.
+// An answer that comes before the rows are out is no proof of them. The
+// transport is then still at them. (Also for the race detector.)
 func TestEarlyAnswerIsNoProof(t *testing.T) {
 	srv := httptest.NewServer(&fake{insert: func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-ClickHouse-Query-Id", r.URL.Query().Get("query_id"))
@@ -290,11 +291,22 @@ func TestBodyHandsOutNothingBehindItsEnd(t *testing.T) {
 	n, err := b.Read(make([]byte, 2))
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
-	require.True(t, b.close())
+	taken, late := b.close()
+	require.True(t, taken)
+	require.False(t, late)
 	_, err = b.Read(make([]byte, 2))
 	require.ErrorIs(t, err, errSealed)
 	require.False(t, b.whole())
-	require.False(t, (&body{data: []byte("rows")}).close())
+	untouched := &body{data: []byte("rows")}
+	taken, late = untouched.close()
+	require.False(t, taken)
+	require.False(t, late)
+	tooLate := &body{data: []byte("rows")}
+	_, err = tooLate.Read(make([]byte, 2))
+	require.ErrorIs(t, err, errOutOfTime)
+	taken, late = tooLate.close()
+	require.False(t, taken)
+	require.True(t, late)
 }
 
 // A connection under a failed attempt writes no more, and knows whether it did.
