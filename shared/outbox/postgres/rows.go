@@ -48,7 +48,7 @@ func (t *Table) Rows(ctx context.Context, w outbox.Window, after int64) iter.Seq
 		}()
 		defer func() {
 			cancel()
-			for range pages { //nolint:revive // until the reader has ended
+			for range pages { // until the reader has ended
 			}
 		}()
 		for page := range pages {
@@ -177,7 +177,7 @@ func decode(values [][]byte) (row outbox.Row, more bool) {
 		AggregateType: string(values[colAggregateType]),
 		AggregateID:   optional(values[colAggregateID]),
 		Type:          string(values[colType]),
-		Payload:       bytes.Clone(values[colPayload]), // nil stays nil, empty empty
+		Payload:       bytes.Clone(values[colPayload]), // NULL stays nil
 	}
 	if ts := values[colTimestamp]; ts != nil {
 		row.Timestamp = int64(binary.BigEndian.Uint64(ts))
