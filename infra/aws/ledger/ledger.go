@@ -29,19 +29,17 @@ type Props struct {
 // New adds the table. Its logical id is part of what a deployment must keep.
 func New(scope constructs.Construct, id string, props Props) awsdynamodb.Table {
 	key := *dynamo.Schema(props.Name).KeySchema[0].AttributeName
-	encryption := awsdynamodb.TableEncryption_DEFAULT
-	if props.Key != nil {
-		encryption = awsdynamodb.TableEncryption_CUSTOMER_MANAGED
-	}
-	return awsdynamodb.NewTable(scope, &id, &awsdynamodb.TableProps{
+	table := &awsdynamodb.TableProps{
 		TableName:    &props.Name,
 		PartitionKey: &awsdynamodb.Attribute{Name: &key, Type: awsdynamodb.AttributeType_STRING},
 		// Some items of a few kB, written as often as batches come: no capacity to plan.
 		BillingMode:                      awsdynamodb.BillingMode_PAY_PER_REQUEST,
 		PointInTimeRecoverySpecification: &awsdynamodb.PointInTimeRecoverySpecification{PointInTimeRecoveryEnabled: jsii.Bool(true)},
-		Encryption:                       encryption,
-		EncryptionKey:                    props.Key,
 		DeletionProtection:               jsii.Bool(true),
 		RemovalPolicy:                    awscdk.RemovalPolicy_RETAIN,
-	})
+	}
+	if props.Key != nil {
+		table.Encryption, table.EncryptionKey = awsdynamodb.TableEncryption_CUSTOMER_MANAGED, props.Key
+	}
+	return awsdynamodb.NewTable(scope, &id, table)
 }

@@ -171,18 +171,15 @@ func TestDashboardsAreReadFromTopToBottom(t *testing.T) {
 }
 
 func TestEveryAlarmLeadsToTheRunbookAndToSomebody(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/runbook.md")
-	require.NoError(t, err)
-	headings := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^## (\w+)$`).FindAllStringSubmatch(string(text), -1) {
-		headings[m[1]] = true
-	}
+	headings := runbook(t)
+	rung := map[string]bool{}
 	for _, in := range examples {
 		for _, made := range in.templates {
 			for _, a := range made.all("AWS::CloudWatch::Alarm") {
 				name := a["AlarmName"].(string)
 				heading := name[strings.LastIndex(name, "-")+1:]
-				require.True(t, headings[heading], "docs/runbook.md has no heading %s", heading)
+				require.Contains(t, headings, heading, "docs/runbook.md")
+				rung[heading] = true
 				require.True(t, strings.HasSuffix(a["AlarmDescription"].(string), " "+in.config.Alarms.Runbook+"#"+strings.ToLower(heading)))
 				require.Len(t, a["AlarmActions"], 1)
 				require.Len(t, a["OKActions"], 1)
@@ -196,6 +193,35 @@ func TestEveryAlarmLeadsToTheRunbookAndToSomebody(t *testing.T) {
 		require.Equal(t, in.config.AlarmTopic(), topic["TopicName"])
 		require.Len(t, in.templates[in.config.Prefix()].all("AWS::SNS::Subscription"), len(in.config.Alarms.Emails))
 	}
+	for heading, section := range headings {
+		if section.alarm {
+			require.True(t, rung[heading], "docs/runbook.md has %s among the alarms", heading)
+			require.Regexp(t, `(?s)^\*\*Means:\*\* .+\n\*\*Look:\*\* .+\n\*\*Do:\*\* .+`, section.text, heading)
+		}
+	}
+}
+
+// section is the text under a heading of the runbook.
+type section struct {
+	text  string
+	alarm bool // under # Alarms, and not a reason that has an alarm, too
+}
+
+func runbook(t *testing.T) map[string]section {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/runbook.md")
+	require.NoError(t, err)
+	reasons, alarms, is := strings.Cut(string(text), "\n# Alarms\n")
+	require.True(t, is)
+	all := map[string]section{}
+	for i, part := range []string{reasons, alarms} {
+		for _, s := range strings.Split(part, "\n## ")[1:] {
+			heading, text, _ := strings.Cut(s, "\n")
+			require.NotContains(t, all, heading)
+			all[heading] = section{text, i == 1}
+		}
+	}
+	return all
 }
 
 // The thresholds are in the units of the metrics.
