@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -164,4 +165,28 @@ func TestNothingInstalled(t *testing.T) {
 		_, err = postgres.Start(t.Context(), postgres.Options{Root: root, Dir: filepath.Join(t.TempDir(), "below")})
 		require.ErrorContains(t, err, "the user nobody may not enter")
 	}
+}
+
+// A standby follows, and is a server of its own once it is promoted.
+func TestStandby(t *testing.T) {
+	primary := start(t, postgres.Options{Root: root, Settings: map[string]string{"fsync": "off"}})
+	conn := connect(t, primary)
+	_, err := conn.Exec(t.Context(), "CREATE TABLE t (a int)")
+	require.NoError(t, err)
+	standby, err := primary.Standby(t.Context(), postgres.Options{})
+	require.NoError(t, err)
+	t.Cleanup(standby.Close)
+	_, err = conn.Exec(t.Context(), "INSERT INTO t VALUES (1)")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return count(t, standby) == 1 }, 30*time.Second, 10*time.Millisecond)
+
+	follower := connect(t, standby)
+	_, err = follower.Exec(t.Context(), "INSERT INTO t VALUES (2)")
+	require.ErrorContains(t, err, "read-only")
+	_, err = follower.Exec(t.Context(), "SELECT pg_promote()")
+	require.NoError(t, err)
+	_, err = follower.Exec(t.Context(), "INSERT INTO t VALUES (2)")
+	require.NoError(t, err)
+	require.Equal(t, 2, count(t, standby))
+	require.Equal(t, 1, count(t, primary))
 }
