@@ -36,6 +36,7 @@ type lambda struct {
 	function *lambdahost.Function
 	inserts  *faults.Proxy // between the function and the engine
 	writes   *faults.Proxy // between the function and its ledger
+	answers  *faults.Proxy // between the mapping and Lambda's API
 	poller   Poller
 	mapping  *process.Process
 	log      io.Writer
@@ -106,6 +107,9 @@ func (l *lambda) start(ctx context.Context, p stack.Pipeline, tableSettings stri
 	if l.writes, err = faults.New(ctx, strings.TrimPrefix(s.DynamoDB.Endpoint(), "http://")); err != nil {
 		return err
 	}
+	if l.answers, err = faults.New(ctx, strings.TrimPrefix(s.LambdaURL(), "http://")); err != nil {
+		return err
+	}
 	p.Name, p.Topic, p.Table, p.Partitions = l.name, l.topic, l.table, partitions
 	// Twice as many: when the mapping is killed its invocations go on beside
 	// those of the next one.
@@ -120,7 +124,7 @@ func (l *lambda) start(ctx context.Context, p stack.Pipeline, tableSettings stri
 	}
 	l.poller = Poller{
 		Brokers: s.Broker.Addrs(), Topic: l.topic, Group: l.group, Instance: "mapping",
-		Function: s.LambdaURL() + "/2015-03-31/functions/" + l.name + "/invocations",
+		Function: "http://" + l.answers.Addr() + "/2015-03-31/functions/" + l.name + "/invocations",
 		Batch:    batch, Pollers: invocations, Seed: l.lab.Seed,
 	}
 	l.mapping, err = l.poller.start(l.lab.Program, l.log)
@@ -186,7 +190,7 @@ func (l *lambda) arm(t *trap, step Step) {
 	case m == FunctionAfterLedger && l.hasState:
 		l.writes.When(t.see(ledgerWrites), faults.HoldAnswer(t.spring, closed()))
 	case m == MappingBeforeCommit:
-		atCommit(l.lab.stack.Broker, l.group, t)
+		l.answers.When(t.see(faults.Any), faults.HoldAnswer(t.spring, closed()))
 	default:
 		t.spring()
 	}
@@ -195,6 +199,7 @@ func (l *lambda) arm(t *trap, step Step) {
 func (l *lambda) disarm() {
 	l.inserts.Disarm()
 	l.writes.Disarm()
+	l.answers.Disarm()
 }
 
 // strikeMapping kills the mapping and starts another one, which cuts its
@@ -207,6 +212,7 @@ func (l *lambda) strikeMapping(ctx context.Context, step Step) (int, error) {
 	})
 	l.arm(t, step)
 	killed := t.await(ctx)
+	l.disarm()
 	back := int64(0)
 	if step.Dice%2 == 0 {
 		back = 1 + int64(step.Dice>>8%(2*batch))
@@ -280,7 +286,7 @@ func (l *lambda) Stop() {
 	if l.function != nil {
 		l.function.Close()
 	}
-	for _, proxy := range []*faults.Proxy{l.inserts, l.writes} {
+	for _, proxy := range []*faults.Proxy{l.inserts, l.writes, l.answers} {
 		if proxy != nil {
 			_ = proxy.Close() // nobody is left behind it
 		}

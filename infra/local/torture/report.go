@@ -80,7 +80,7 @@ func lanes() []lane {
 // ticks over one axis of time.
 const (
 	chartWidth  = 960.0
-	marginLeft  = 66.0
+	marginLeft  = 80.0
 	panelHeight = 120.0
 	panelGap    = 26.0
 	laneHeight  = 15.0

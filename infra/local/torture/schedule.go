@@ -8,8 +8,8 @@ import (
 // Moment is what a step strikes, and when.
 type Moment int
 
-// The moments. Those of an insert and of a write to the ledger are seen by the
-// proxies, those of a commit by the broker.
+// The moments. Proxies see those of an insert, of a write to the ledger and of
+// an invocation's answer.
 const (
 	FunctionAnytime      Moment = iota
 	FunctionBeforeLedger        // a write arrives at the ledger, which never does it
@@ -18,7 +18,7 @@ const (
 	FunctionDuringInsert        // the engine has a part of it
 	FunctionAfterInsert         // the engine has stored it and has not answered
 	MappingAnytime
-	MappingBeforeCommit // the function has succeeded, the broker has not heard of it
+	MappingBeforeCommit // the function has answered, the mapping has not heard it
 	EngineAnytime
 	EngineDuringInsert
 	EngineAfterInsert

@@ -16,11 +16,11 @@
 // # What is real
 //
 // The function is the bootstrap that is deployed, the engine is ClickHouse, and
-// each is a process of its own, as is the event source mapping (poller.go). Two
-// proxies stand between the function and the engine, and the function and its
-// ledger. They see the moment to strike (trap.go): before, during and after an
-// insert or a write to the ledger, and they lose answers after the work is
-// done. Batches are cut anew after each failure, and each time the mapping is
+// each is a process of its own, as is the event source mapping (poller.go).
+// Proxies stand between the function and the engine, the function and its
+// ledger, and the mapping and the function. They see the moment to strike
+// (trap.go): before, during and after an insert or a write to the ledger, and
+// they lose answers after the work is done. Batches are cut anew after each failure, and each time the mapping is
 // killed; half of these times a part of what was committed comes again, too.
 //
 // # What decides
