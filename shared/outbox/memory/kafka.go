@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -192,6 +193,7 @@ type Log struct {
 	Careless bool
 
 	epoch int
+	open  bool
 	dirty bool // a transaction may be open
 }
 
@@ -229,6 +231,7 @@ func (l *Log) fence(ctx context.Context, name string) error {
 
 // Open implements outbox.Log.
 func (l *Log) Open(ctx context.Context) (s outbox.Standing, err error) {
+	l.open = false
 	if err := l.fence(ctx, "init"); err != nil {
 		return s, err
 	}
@@ -236,6 +239,7 @@ func (l *Log) Open(ctx context.Context) (s outbox.Standing, err error) {
 		s, err = c.standing()
 		return err
 	})
+	l.open = err == nil
 	return s, err
 }
 
@@ -287,7 +291,19 @@ func (l *Log) Topics(ctx context.Context, names []string) (map[string]outbox.Top
 
 // Commit implements outbox.Log.
 func (l *Log) Commit(ctx context.Context, t outbox.Transaction) error {
-	l.dirty = true
+	if !l.open {
+		return errors.New("the log is not open")
+	}
+	l.open, l.dirty = false, true
+	if err := l.commit(ctx, t); err != nil {
+		l.dirty = !errors.Is(err, outbox.ErrFenced) // then the other one has ended it
+		return err
+	}
+	l.open, l.dirty = true, false
+	return nil
+}
+
+func (l *Log) commit(ctx context.Context, t outbox.Transaction) error {
 	if t.Plan != nil {
 		if err := l.control(ctx, "plan", t.Plan); err != nil {
 			return err
@@ -299,14 +315,10 @@ func (l *Log) Commit(ctx context.Context, t outbox.Transaction) error {
 	if err := l.control(ctx, "cursor", t.Cursor); err != nil {
 		return err
 	}
-	if err := l.locked(ctx, "end", func(c *coordinator) error {
+	return l.locked(ctx, "end", func(c *coordinator) error {
 		c.end(true)
 		return nil
-	}); err != nil {
-		return err
-	}
-	l.dirty = false
-	return nil
+	})
 }
 
 // control appends a plan or a cursor to the cursor partition.
@@ -359,6 +371,7 @@ func (l *Log) append(ctx context.Context, to kafka.TopicPartition, batch []outbo
 
 // Close implements outbox.Log.
 func (l *Log) Close(ctx context.Context) error {
+	l.open = false
 	if !l.dirty {
 		return nil
 	}

@@ -1,0 +1,280 @@
+package kafkalog
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncehouse/shared/outbox"
+)
+
+const (
+	// firstLook is how many offsets before the end are read at first: a cursor is
+	// rarely further away than its own transaction and a few aborted attempts.
+	firstLook    = 64
+	fetchBytes   = 4 << 20
+	fetchWait    = 500 // milliseconds that a broker may wait for bytes it says it has
+	stableWithin = 10 * time.Second
+)
+
+// extent is what of the cursor partition can be read.
+type extent struct{ start, end int64 }
+
+// read finds out where the shard stands.
+func (l *Log) read(ctx context.Context) (outbox.Standing, error) {
+	e, err := l.stable(ctx)
+	if err != nil {
+		return outbox.Standing{}, err
+	}
+	return l.scan(ctx, e)
+}
+
+// Cursor reads the committed cursor without fencing anybody; nil if there is none.
+// It is for retention and for people: by the time it is returned, it may be old.
+func (l *Log) Cursor(ctx context.Context) (*outbox.Cursor, error) {
+	client, err := kgo.NewClient(l.config.plain()...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to Kafka: %w", err)
+	}
+	defer client.Close()
+	reader := &Log{config: l.config, client: client}
+	e, _, err := reader.extent(ctx)
+	if err != nil {
+		return nil, l.explain(err, time.Time{})
+	}
+	standing, err := reader.scan(ctx, e)
+	return standing.Cursor, err
+}
+
+// stable waits until no transaction is open in the partition: the fence has ended
+// ours, and nobody else may write to it.
+func (l *Log) stable(ctx context.Context) (extent, error) {
+	begun, pause := time.Now(), 2*time.Millisecond
+	for {
+		stable, end, err := l.extent(ctx)
+		if err != nil {
+			return extent{}, err
+		}
+		if stable.end == end {
+			return stable, nil
+		}
+		if time.Since(begun) > stableWithin {
+			return extent{}, fmt.Errorf("a transaction is open in %s-%d from offset %d: another outbox uses the topic, or the broker hangs",
+				l.config.CursorTopic, l.config.Shard.Index, stable.end)
+		}
+		select {
+		case <-ctx.Done():
+			return extent{}, ctx.Err()
+		case <-time.After(pause):
+			pause = min(2*pause, 200*time.Millisecond)
+		}
+	}
+}
+
+// extent returns what is stable of the partition, and the end of all of it.
+func (l *Log) extent(ctx context.Context) (stable extent, end int64, err error) {
+	admin, topic, partition := kadm.NewClient(l.client), l.config.CursorTopic, int32(l.config.Shard.Index)
+	var offsets [3]int64
+	for i, list := range []func(context.Context, ...string) (kadm.ListedOffsets, error){
+		admin.ListStartOffsets, admin.ListCommittedOffsets, admin.ListEndOffsets,
+	} {
+		listed, err := list(ctx, topic)
+		if err != nil {
+			return extent{}, 0, fmt.Errorf("list the offsets of %s: %w", topic, err)
+		}
+		o, ok := listed.Lookup(topic, partition)
+		if !ok {
+			return extent{}, 0, fmt.Errorf("list the offsets of %s-%d: %w", topic, partition, kerr.UnknownTopicOrPartition)
+		}
+		if o.Err != nil {
+			return extent{}, 0, fmt.Errorf("list the offsets of %s-%d: %w", topic, partition, o.Err)
+		}
+		offsets[i] = o.Offset
+	}
+	return extent{offsets[0], offsets[1]}, offsets[2], nil
+}
+
+// scan reads backwards, in growing steps, until it has the last committed cursor.
+func (l *Log) scan(ctx context.Context, e extent) (outbox.Standing, error) {
+	for look := int64(firstLook); ; look *= 16 {
+		s := scanner{from: max(e.start, e.end-look)}
+		s.next = s.from
+		if err := l.fetch(ctx, s.from, e.end, s.take); err != nil {
+			return outbox.Standing{}, fmt.Errorf("read %s-%d from %d: %w", l.config.CursorTopic, l.config.Shard.Index, s.from, err)
+		}
+		s.skip(e.end)
+		if s.standing.Cursor != nil || s.from == e.start {
+			return s.result(e)
+		}
+	}
+}
+
+// scanner follows the transactions of a cursor partition. There is one at a time:
+// records, then the marker that ends them.
+type scanner struct {
+	from     int64
+	next     int64 // the offset that comes next, if none is missing
+	standing outbox.Standing
+	missing  int64 // the first offset that is gone behind the cursor, if lost
+	lost     bool
+
+	pending *outbox.Cursor
+}
+
+func (s *scanner) skip(to int64) {
+	if to > s.next && !s.lost {
+		s.missing, s.lost = s.next, true
+	}
+	s.next = max(s.next, to)
+}
+
+func (s *scanner) take(r *kgo.Record) error {
+	s.skip(r.Offset)
+	s.next = r.Offset + 1
+	switch {
+	case r.Attrs.IsControl():
+		if committed(r) && s.pending != nil {
+			s.standing, s.lost = outbox.Standing{Cursor: s.pending}, false
+		}
+		s.pending = nil
+	case !r.Attrs.IsTransactional():
+		return foreign(r, errors.New("it is in no transaction"))
+	case string(r.Key) == keyCursor:
+		s.pending = &outbox.Cursor{}
+		if err := json.Unmarshal(r.Value, s.pending); err != nil {
+			return foreign(r, err)
+		}
+	case string(r.Key) == keyPlan:
+		s.standing.Plan = &outbox.Plan{}
+		if err := json.Unmarshal(r.Value, s.standing.Plan); err != nil {
+			return foreign(r, err)
+		}
+	default:
+		return foreign(r, fmt.Errorf("its key is %q", r.Key))
+	}
+	return nil
+}
+
+// committed tells a commit marker from an abort marker (ControlRecordType).
+func committed(r *kgo.Record) bool {
+	return len(r.Key) >= 4 && binary.BigEndian.Uint16(r.Key[2:]) == 1
+}
+
+func foreign(r *kgo.Record, err error) error {
+	return &outbox.Refusal{
+		Reason: ReasonCursorForeign, Problems: []string{fmt.Sprintf("the record at %s-%d offset %d is no cursor and no plan: %v", r.Topic, r.Partition, r.Offset, err)},
+		Remedy: "give the outbox a cursor topic that nobody else writes to",
+	}
+}
+
+// result refuses what cannot be known: a plan may have stood where an offset is
+// gone.
+func (s *scanner) result(e extent) (outbox.Standing, error) {
+	switch {
+	case s.standing.Cursor == nil:
+		s.standing.Expired = e.start > 0 || s.lost
+		return s.standing, nil
+	case s.lost:
+		return outbox.Standing{}, &outbox.Refusal{
+			Reason: outbox.ReasonPlanLost, Problems: []string{fmt.Sprintf("offset %d of the cursor partition, behind the last cursor, is gone: a plan may have stood there", s.missing)},
+			Remedy: "reset the cursor and keep its position: rows that consumers saw uncommitted come again; and raise min.compaction.lag.ms",
+		}
+	}
+	return s.standing, nil
+}
+
+// fetch hands every record of a range to take, markers and aborted ones too. It
+// asks the leader by plain requests, because a consumer would wait for the record
+// of an offset that has none.
+func (l *Log) fetch(ctx context.Context, from, to int64, take func(*kgo.Record) error) error {
+	if from >= to {
+		return nil
+	}
+	leader, id, err := l.leader(ctx)
+	if err != nil {
+		return err
+	}
+	for idle := 0; from < to; {
+		part, err := l.ask(ctx, leader, id, from)
+		if err != nil {
+			return err
+		}
+		fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+			KeepControlRecords: true, Offset: from, Topic: l.config.CursorTopic, Partition: int32(l.config.Shard.Index),
+			IsolationLevel: kgo.ReadUncommitted(),
+		}, part, kgo.DefaultDecompressor(), nil)
+		if fetched.Err != nil {
+			return fetched.Err
+		}
+		for _, r := range fetched.Records {
+			if r.Offset >= to {
+				return nil
+			}
+			if err := take(r); err != nil {
+				return err
+			}
+		}
+		if idle++; next > from {
+			idle = 0
+		}
+		if idle == 10 {
+			return fmt.Errorf("the broker returns nothing from offset %d, below its end %d", from, to)
+		}
+		from = next
+	}
+	return nil
+}
+
+func (l *Log) leader(ctx context.Context) (leader int32, id [16]byte, err error) {
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = &l.config.CursorTopic
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(ctx, l.client)
+	if err != nil {
+		return 0, id, err
+	}
+	for _, t := range resp.Topics {
+		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+			return 0, id, err
+		}
+		for _, p := range t.Partitions {
+			if p.Partition == int32(l.config.Shard.Index) {
+				return p.Leader, t.TopicID, kerr.ErrorForCode(p.ErrorCode)
+			}
+		}
+	}
+	return 0, id, kerr.UnknownTopicOrPartition
+}
+
+func (l *Log) ask(ctx context.Context, leader int32, id [16]byte, from int64) (*kmsg.FetchResponseTopicPartition, error) {
+	partition := kmsg.NewFetchRequestTopicPartition()
+	partition.Partition, partition.FetchOffset, partition.PartitionMaxBytes = int32(l.config.Shard.Index), from, fetchBytes
+	topic := kmsg.NewFetchRequestTopic()
+	topic.Topic, topic.TopicID, topic.Partitions = l.config.CursorTopic, id, append(topic.Partitions, partition)
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.Topics = fetchWait, 1, fetchBytes, append(req.Topics, topic)
+	answer, err := l.client.Broker(int(leader)).RetriableRequest(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	resp, ok := answer.(*kmsg.FetchResponse)
+	if !ok {
+		return nil, fmt.Errorf("fetch answered with a %T", answer)
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return nil, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil, errors.New("fetch answered without the partition")
+	}
+	return &resp.Topics[0].Partitions[0], nil
+}

@@ -1,0 +1,242 @@
+package kafkalog_test
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+
+	"oncehouse/infra/local/broker"
+	"oncehouse/shared/kafka"
+	"oncehouse/shared/kafkacluster"
+	"oncehouse/shared/outbox"
+	"oncehouse/shared/outbox/kafkalog"
+	"oncehouse/shared/outbox/logtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a broker as the conformance suite wants it. Topics are of this world
+// only: an Apache Kafka serves many of them.
+type world struct {
+	broker broker.Broker
+	outbox string
+	wire   *wire
+}
+
+func newWorld(t *testing.T, b broker.Broker, outbox string) *world {
+	t.Helper()
+	w := &world{broker: b, outbox: outbox, wire: &wire{}}
+	w.remove(t, logtest.Topic)
+	require.NoError(t, broker.CreateTopics(t.Context(), b, broker.Topic{Name: logtest.Topic, Partitions: logtest.Partitions}))
+	return w
+}
+
+func (w *world) remove(t *testing.T, topic string) {
+	t.Helper()
+	admin := kadm.NewClient(w.client(t))
+	for {
+		topics, err := admin.ListTopics(t.Context())
+		require.NoError(t, err)
+		if !topics.Has(topic) {
+			return
+		}
+		_, err = admin.DeleteTopic(t.Context(), topic)
+		if err != nil {
+			t.Logf("delete topic %s: %v", topic, err)
+		}
+	}
+}
+
+func (w *world) client(t *testing.T, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(w.broker.Addrs()...))...)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+func (w *world) config() kafkalog.Config {
+	return kafkalog.Config{
+		Cluster: kafkacluster.Cluster{Brokers: w.broker.Addrs()}, Outbox: w.outbox, Shard: outbox.Shard{Of: 1}, Create: true,
+	}
+}
+
+func (w *world) Log(t *testing.T) outbox.Log {
+	t.Helper()
+	c := w.config()
+	c.Options = []kgo.Opt{kgo.Dialer(w.wire.dial)}
+	l, err := kafkalog.New(c)
+	require.NoError(t, err)
+	return &cuttable{Log: l, wire: w.wire}
+}
+
+func (w *world) Grow(t *testing.T) {
+	t.Helper()
+	admin := kadm.NewClient(w.client(t))
+	_, err := admin.UpdatePartitions(t.Context(), logtest.Partitions+1, logtest.Topic)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		topics, err := admin.ListTopics(t.Context(), logtest.Topic)
+		return err == nil && len(topics[logtest.Topic].Partitions) == logtest.Partitions+1
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+func (w *world) Break(_ *testing.T, after bool) {
+	if after {
+		w.wire.next.Store(cutAfter)
+	} else {
+		w.wire.next.Store(cutBefore)
+	}
+}
+
+func (w *world) Truncate(t *testing.T) {
+	t.Helper()
+	admin := kadm.NewClient(w.client(t))
+	topic := "oncehouse.outbox." + w.outbox
+	ends, err := admin.ListEndOffsets(t.Context(), topic)
+	require.NoError(t, err)
+	policy := "compact,delete" // Kafka deletes records of no other topics
+	_, err = admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "cleanup.policy", Value: &policy}}, topic)
+	require.NoError(t, err)
+	answer, err := admin.DeleteRecords(t.Context(), ends.Offsets())
+	require.NoError(t, err)
+	require.NoError(t, answer.Error())
+}
+
+// Records reads to the end of the partition as it is now.
+func (w *world) Records(t *testing.T, partition int32, committed bool) []kafka.Record {
+	t.Helper()
+	return readTopic(t, w, logtest.Topic, partition, committed)
+}
+
+func readTopic(t *testing.T, w *world, topic string, partition int32, committed bool) []kafka.Record {
+	t.Helper()
+	isolation := kgo.ReadUncommitted()
+	admin := kadm.NewClient(w.client(t))
+	ends, err := admin.ListEndOffsets(t.Context(), topic)
+	if committed {
+		isolation = kgo.ReadCommitted()
+		ends, err = admin.ListCommittedOffsets(t.Context(), topic)
+	}
+	require.NoError(t, err)
+	end, ok := ends.Lookup(topic, partition)
+	require.True(t, ok)
+	// Markers are kept, so that the last offset comes whatever it holds; aborted
+	// records at the very end do not come, but their marker does.
+	client := w.client(t, kgo.FetchIsolationLevel(isolation), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var records []kafka.Record
+	for next := int64(0); next < end.Offset; {
+		fetches := client.PollFetches(ctx)
+		require.NoError(t, ctx.Err(), "read %s-%d: at %d of %d", topic, partition, next, end.Offset)
+		fetches.EachRecord(func(r *kgo.Record) {
+			next = r.Offset + 1
+			if r.Attrs.IsControl() || r.Offset >= end.Offset {
+				return
+			}
+			out := kafka.Record{Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value}
+			for _, h := range r.Headers {
+				out.Headers = append(out.Headers, kafka.Header{Key: []byte(h.Key), Value: h.Value})
+			}
+			records = append(records, out)
+		})
+	}
+	return records
+}
+
+// What happens to the next EndTxn.
+const (
+	cutNot int32 = iota
+	cutBefore
+	cutAfter
+)
+
+// wire is the network between logs and brokers: it can cut the connection before
+// an EndTxn is sent, or when its answer comes.
+type wire struct {
+	next atomic.Int32
+
+	mu  sync.Mutex
+	cut func() // called when a connection is cut: whoever waits gives up
+}
+
+func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: c, wire: w}, nil
+}
+
+func (w *wire) onCut(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = f
+}
+
+func (w *wire) cutNow() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cut != nil {
+		w.cut()
+	}
+}
+
+type conn struct {
+	net.Conn
+	wire    *wire
+	swallow atomic.Bool
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	if len(b) >= 6 && binary.BigEndian.Uint16(b[4:]) == uint16(kmsg.EndTxn) {
+		switch c.wire.next.Swap(cutNot) {
+		case cutBefore:
+			c.wire.cutNow()
+			_ = c.Close()
+			return 0, io.ErrClosedPipe
+		case cutAfter:
+			c.swallow.Store(true)
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && n > 0 && c.swallow.Load() {
+		c.wire.cutNow()
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// cuttable is a log whose commit ends when its wire is cut, as it does when the
+// network stays away.
+type cuttable struct {
+	outbox.Log
+	wire *wire
+}
+
+func (c *cuttable) Commit(ctx context.Context, t outbox.Transaction) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.wire.onCut(cancel)
+	defer c.wire.onCut(nil)
+	return c.Log.Commit(ctx, t)
+}
