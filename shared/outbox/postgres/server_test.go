@@ -182,3 +182,24 @@ func lines(text string) []string {
 	}
 	return found
 }
+
+// strings is the first column of all rows.
+func (d *database) strings(sql string, args ...any) []string {
+	d.t.Helper()
+	rows, err := d.Query(d.t.Context(), sql, args...)
+	require.NoError(d.t, err)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(d.t, err)
+	return found
+}
+
+// tableAs opens the outbox table as a role that has what the guide says.
+func (d *database) tableAs(role string, c postgres.Config) *postgres.Table {
+	d.t.Helper()
+	d.exec("CREATE ROLE " + role + " LOGIN")
+	d.exec("GRANT USAGE ON SCHEMA " + d.schema + " TO " + role)
+	d.exec("GRANT SELECT ON outbox TO " + role)
+	d.exec("GRANT SELECT ON SEQUENCE outbox_seq_seq TO " + role)
+	c.Schema = d.schema
+	return openTable(d.t, strings.Replace(d.server.URL(), "postgres@", role+"@", 1), c)
+}
