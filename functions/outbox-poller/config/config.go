@@ -12,12 +12,14 @@
 package config
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
 	"oncehouse/shared/kafkacluster"
 	"oncehouse/shared/memory"
 	"oncehouse/shared/outbox"
+	"oncehouse/shared/outbox/kafkalog"
 	"oncehouse/shared/outbox/postgres"
 	"oncehouse/shared/secrets"
 	"oncehouse/shared/settings"
@@ -27,11 +29,13 @@ import (
 type Config struct {
 	_ struct{} `section:"The outbox"`
 
-	Pipeline    string         `env:"PIPELINE,required" match:"pipeline" doc:"A name, for metrics and the log. It is part of nothing that is stored."`
+	Outbox      string         `env:"OUTBOX,required" match:"pipeline" doc:"The outbox's name, for metrics, too. Its transactional ids are made of it: it must be the only one of that name in the Kafka cluster, and never change while the outbox lives."`
 	Schema      string         `env:"SCHEMA" envDefault:"public" match:"identifier" doc:"The schema of the outbox table."`
 	Table       string         `env:"TABLE" envDefault:"outbox" match:"identifier" doc:"The outbox table."`
 	Shards      int            `env:"SHARDS" envDefault:"1" min:"1" max:"256" doc:"Into how many parts the aggregates are divided. Each has a poller of its own. Never change it without the action reshard."`
-	CursorTopic string         `env:"CURSOR_TOPIC,required" match:"topic" doc:"The compacted topic that holds how far each shard is published: one partition for each shard, of this outbox alone."`
+	CursorTopic string         `env:"CURSOR_TOPIC" match:"topic" doc:"The compacted topic that holds how far each shard is published: one partition for each shard, of this outbox alone. By default oncehouse.outbox.<OUTBOX>."`
+	Create      bool           `env:"CREATE_CURSOR_TOPIC" envDefault:"false" doc:"Make the cursor topic if there is none."`
+	Compaction  time.Duration  `env:"MIN_COMPACTION_LAG" envDefault:"168h" min:"0s" max:"8760h" doc:"How long the cursor topic must keep what it compacts (min.compaction.lag.ms). 0s takes whatever it has, for clusters where it cannot be set."`
 	DeadLetters string         `env:"DEAD_LETTER_TOPIC" match:"topic" doc:"The topic for rows that cannot be published, in the same transaction. Without it the first such row halts its shard, and with it all that follow."`
 	LogLevel    settings.Level `env:"LOG_LEVEL" envDefault:"info" oneof:"debug info warn error" doc:"The least level that is logged. The summary line of a run that went well is info."`
 
@@ -63,6 +67,8 @@ type Config struct {
 	TransactionRows  int            `env:"TRANSACTION_ROWS" envDefault:"1000" min:"1" max:"100000" doc:"The most rows of one Kafka transaction."`
 	TransactionBytes settings.Bytes `env:"TRANSACTION_BYTES" envDefault:"8MiB" min:"64KiB" max:"256MiB" doc:"The most bytes of one Kafka transaction."`
 
+	TransactionTimeout time.Duration `env:"TRANSACTION_TIMEOUT" envDefault:"15s" min:"1s" max:"15m" doc:"How long Kafka lets a transaction stay open that nobody ends. It is less where less time remains."`
+
 	_ struct{} `section:"Retention (what is published is removed at the end of a run, or never)"`
 
 	Retention     string        `env:"RETENTION" envDefault:"none" oneof:"none delete partitions" doc:"none: the table keeps its rows. delete: published rows are deleted, some at a time. partitions: partitions are dropped when all of their rows are published."`
@@ -85,6 +91,7 @@ type Config struct {
 
 	Brokers []string `env:"KAFKA_BROKERS,required" match:"broker" doc:"Bootstrap brokers."`
 	kafkacluster.Settings
+	Compression string `env:"KAFKA_COMPRESSION" envDefault:"lz4" oneof:"none gzip snappy lz4 zstd" doc:"How records travel, and lie in the topics."`
 
 	// MemoryBytes is the function's memory, 0 outside of Lambda.
 	MemoryBytes int64 `env:"-"`
@@ -119,8 +126,8 @@ func (c *Config) Rules() outbox.Rules {
 	}
 }
 
-// Outbox is the table of a shard.
-func (c *Config) Outbox(shard outbox.Shard) postgres.Config {
+// TableOf is where the rows of a shard are.
+func (c *Config) TableOf(shard outbox.Shard) postgres.Config {
 	return postgres.Config{
 		Schema: c.Schema, Table: c.Table, Shard: shard, StatementTimeout: c.StatementTimeout,
 		Columns: postgres.Columns{
@@ -131,9 +138,17 @@ func (c *Config) Outbox(shard outbox.Shard) postgres.Config {
 	}
 }
 
+// LogOf is where a shard publishes them.
+func (c *Config) LogOf(shard outbox.Shard, cluster kafkacluster.Cluster) kafkalog.Config {
+	return kafkalog.Config{
+		Cluster: cluster, Outbox: c.Outbox, Shard: shard, CursorTopic: c.CursorTopic, Create: c.Create,
+		MinCompactionLag: cmp.Or(c.Compaction, -1), TransactionTimeout: c.TransactionTimeout, Compression: c.Compression,
+	}
+}
+
 // check checks what no setting can be judged for alone.
 func (c *Config) check(p *settings.Problems) {
-	p.Unless(c.DeadLetters != c.CursorTopic, "DEAD_LETTER_TOPIC", "is ONCEHOUSE_CURSOR_TOPIC, which is compacted and holds cursors only")
+	p.Unless(c.DeadLetters == "" || c.DeadLetters != c.CursorTopic, "DEAD_LETTER_TOPIC", "is ONCEHOUSE_CURSOR_TOPIC, which is compacted and holds cursors only")
 	c.checkDatabase(p)
 	c.Check(p, c.Brokers)
 	var err error

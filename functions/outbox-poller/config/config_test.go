@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"oncehouse/functions/outbox-poller/config"
+	"oncehouse/shared/kafkacluster"
 	"oncehouse/shared/outbox"
 	"oncehouse/shared/outbox/postgres"
 	"oncehouse/shared/settings"
@@ -22,7 +23,7 @@ const secret = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:orders-AbCd
 // least is an environment with what is required, and no more.
 func least(more ...string) map[string]string {
 	environ := map[string]string{
-		"ONCEHOUSE_PIPELINE": "orders", "ONCEHOUSE_CURSOR_TOPIC": "orders-outbox-cursor",
+		"ONCEHOUSE_OUTBOX": "orders", "ONCEHOUSE_CURSOR_TOPIC": "orders-outbox-cursor",
 		"ONCEHOUSE_KAFKA_BROKERS":         "b-1:9098,b-2:9098",
 		"ONCEHOUSE_DATABASE_SECRET":       secret,
 		"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256", "PATH": "/bin",
@@ -54,15 +55,18 @@ func TestSettingsArriveWhereTheyBelong(t *testing.T) {
 	require.Equal(t, "3 of 4", cfg.Shard(3).String())
 	require.Equal(t, 1<<20, cfg.Rules().Bytes)
 	require.Equal(t, "orders-dead", cfg.Rules().DeadLetters)
-	table := cfg.Outbox(cfg.Shard(3))
+	table := cfg.TableOf(cfg.Shard(3))
 	require.Equal(t, "sales.Outbox", table.Schema+"."+table.Table)
 	require.Equal(t, []string{"traceparent"}, table.Columns.Extra)
 	require.Equal(t, postgres.Milliseconds, table.Columns.TimestampUnit)
+	log := cfg.LogOf(cfg.Shard(3), kafkacluster.Cluster{})
+	require.Equal(t, "orders orders-outbox-cursor 3 of 4", log.Outbox+" "+log.CursorTopic+" "+log.Shard.String())
+	require.Equal(t, 168*time.Hour, log.MinCompactionLag)
 }
 
 func TestProblems(t *testing.T) {
 	for _, c := range []struct{ set, want string }{
-		{"PIPELINE=", "ONCEHOUSE_PIPELINE is missing"},
+		{"OUTBOX=", "ONCEHOUSE_OUTBOX is missing"},
 		{`TABLE="Outbox"`, "a name as the database has it, without quotes expected"},
 		{`ID_COLUMN=a"b`, "a name as the database has it, without quotes expected"},
 		{"SHARDS=0", "from 1 to 256"},
@@ -93,10 +97,10 @@ func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 	_, err := config.Parse(map[string]string{"ONCEHOUSE_SHARDS": "many"})
 	var refused *settings.Error
 	require.ErrorAs(t, err, &refused)
-	for _, name := range []string{"PIPELINE", "CURSOR_TOPIC", "KAFKA_BROKERS", "SHARDS"} {
+	for _, name := range []string{"OUTBOX", "KAFKA_BROKERS", "SHARDS"} {
 		require.Contains(t, err.Error(), "ONCEHOUSE_"+name+" is ", name)
 	}
-	require.Len(t, refused.Problems, 4)
+	require.Len(t, refused.Problems, 3)
 	_, err = config.Parse(least("ONCEHOUSE_DATABASE_SECRET="))
 	require.ErrorAs(t, err, &refused)
 	require.Len(t, refused.Problems, 3, "host, name and user")

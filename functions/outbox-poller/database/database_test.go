@@ -33,7 +33,7 @@ func (v *vault) GetSecretValue(context.Context, *secretsmanager.GetSecretValueIn
 func loginOf(t *testing.T, v *vault, more ...string) *login {
 	t.Helper()
 	environ := map[string]string{
-		"ONCEHOUSE_PIPELINE": "orders", "ONCEHOUSE_CURSOR_TOPIC": "cursor", "ONCEHOUSE_KAFKA_BROKERS": "b:9092",
+		"ONCEHOUSE_OUTBOX": "orders", "ONCEHOUSE_CURSOR_TOPIC": "cursor", "ONCEHOUSE_KAFKA_BROKERS": "b:9092",
 	}
 	for name, value := range settings.Environ(more) {
 		environ["ONCEHOUSE_DATABASE_"+name] = value
