@@ -149,7 +149,7 @@ type want struct {
 
 func (c Config) wants() []want {
 	wants := []want{
-		{c.Columns.ID, []string{"uuid", "text", "character varying"}, " NOT NULL"},
+		{c.Columns.ID, []string{"uuid", "text", "character varying"}, " NOT NULL DEFAULT gen_random_uuid()"},
 		{c.Columns.AggregateType, []string{"text", "character varying"}, " NOT NULL"},
 		{c.Columns.AggregateID, []string{"text", "character varying", "uuid", "bigint", "integer"}, ""},
 		{c.Columns.Type, []string{"text", "character varying"}, " NOT NULL"},
@@ -200,7 +200,7 @@ func (c Config) judge(found catalog) []problem {
 		case !there:
 			bad(alter+"ADD COLUMN "+quote(w.name)+" "+w.types[0]+w.rest+";", "column %s is missing", w.name)
 		case w.types != nil && !slices.Contains(w.types, col.sqlType):
-			bad(alter+"ALTER COLUMN "+quote(w.name)+" TYPE "+w.types[0]+" USING "+quote(w.name)+"::"+w.types[0]+";",
+			bad(alter+"ALTER COLUMN "+quote(w.name)+" TYPE "+w.types[0]+" USING "+quote(w.name)+"::text::"+w.types[0]+";",
 				"column %s is %s, not %s", w.name, col.sqlType, strings.Join(w.types, " or "))
 		}
 	}

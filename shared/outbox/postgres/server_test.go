@@ -39,7 +39,7 @@ func settings() map[string]string {
 }
 
 // start starts a server of the test's own.
-func start(t *testing.T, options local.Options) *local.Server {
+func start(t testing.TB, options local.Options) *local.Server {
 	t.Helper()
 	if options.Installation == (local.Installation{}) {
 		options.Root = root
@@ -56,7 +56,7 @@ func start(t *testing.T, options local.Options) *local.Server {
 // database is a schema of a server, and how the test writes to it.
 type database struct {
 	*pgx.Conn
-	t      *testing.T
+	t      testing.TB
 	server *local.Server
 	schema string
 }
@@ -64,7 +64,7 @@ type database struct {
 var schemas atomic.Int64
 
 // open makes a schema.
-func open(t *testing.T, server *local.Server) *database {
+func open(t testing.TB, server *local.Server) *database {
 	t.Helper()
 	d := &database{t: t, server: server, schema: fmt.Sprintf("test_%d", schemas.Add(1))}
 	d.Conn = d.connect()
@@ -74,7 +74,7 @@ func open(t *testing.T, server *local.Server) *database {
 }
 
 // migrated is a schema with the outbox table in it.
-func migrated(t *testing.T, server *local.Server) *database {
+func migrated(t testing.TB, server *local.Server) *database {
 	t.Helper()
 	d := open(t, server)
 	d.exec(postgres.Migration(false))
@@ -98,14 +98,14 @@ func (d *database) exec(sql string, args ...any) {
 	exec(d.t, d.Conn, sql, args...)
 }
 
-func exec(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
+func exec(t testing.TB, conn *pgx.Conn, sql string, args ...any) {
 	t.Helper()
 	_, err := conn.Exec(t.Context(), sql, args...)
 	require.NoError(t, err, sql)
 }
 
 // query is the first column of the first row.
-func query[T any](t *testing.T, conn *pgx.Conn, sql string, args ...any) T {
+func query[T any](t testing.TB, conn *pgx.Conn, sql string, args ...any) T {
 	t.Helper()
 	var value T
 	require.NoError(t, conn.QueryRow(t.Context(), sql, args...).Scan(&value), sql)
@@ -121,30 +121,35 @@ func (d *database) table(c postgres.Config) *postgres.Table {
 	return openTable(d.t, d.server.URL(), c)
 }
 
-func openTable(t *testing.T, url string, c postgres.Config) *postgres.Table {
+func openTable(t testing.TB, url string, c postgres.Config) *postgres.Table {
 	t.Helper()
-	pool, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
-	table, err := postgres.Open(pool, c)
+	table, err := postgres.Open(poolConfig(t, url), c)
 	require.NoError(t, err)
 	t.Cleanup(table.Close)
 	return table
 }
 
+func poolConfig(t testing.TB, url string) *pgxpool.Config {
+	t.Helper()
+	pool, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	return pool
+}
+
 // insert inserts an event of an aggregate, and returns its seq.
-func insert(t *testing.T, conn *pgx.Conn, aggregate string) int64 {
+func insert(t testing.TB, conn *pgx.Conn, aggregate string) int64 {
 	t.Helper()
 	return query[int64](t, conn, `INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', $1, 'created', '{}') RETURNING seq`, aggregate)
 }
 
-func snapshot(t *testing.T, table *postgres.Table) outbox.Snapshot {
+func snapshot(t testing.TB, table *postgres.Table) outbox.Snapshot {
 	t.Helper()
 	s, err := table.Snapshot(t.Context())
 	require.NoError(t, err)
 	return s
 }
 
-func rows(t *testing.T, table *postgres.Table, from, to string) []outbox.Row {
+func rows(t testing.TB, table *postgres.Table, from, to string) []outbox.Row {
 	t.Helper()
 	var found []outbox.Row
 	for row, err := range table.Rows(t.Context(), outbox.Window{From: from, To: to}, 0) {
@@ -154,7 +159,7 @@ func rows(t *testing.T, table *postgres.Table, from, to string) []outbox.Row {
 	return found
 }
 
-func seqs(t *testing.T, table *postgres.Table, from, to string) []int64 {
+func seqs(t testing.TB, table *postgres.Table, from, to string) []int64 {
 	t.Helper()
 	var found []int64
 	for _, row := range rows(t, table, from, to) {
@@ -164,23 +169,12 @@ func seqs(t *testing.T, table *postgres.Table, from, to string) []int64 {
 }
 
 // refused is the refusal that err has to be.
-func refused(t *testing.T, err error, reason string) *outbox.Refusal {
+func refused(t testing.TB, err error, reason string) *outbox.Refusal {
 	t.Helper()
 	var r *outbox.Refusal
 	require.ErrorAs(t, err, &r)
 	require.Equal(t, reason, r.Reason)
 	return r
-}
-
-// lines are texts that a test writes below one another.
-func lines(text string) []string {
-	var found []string
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" {
-			found = append(found, line)
-		}
-	}
-	return found
 }
 
 // strings is the first column of all rows.
@@ -196,10 +190,27 @@ func (d *database) strings(sql string, args ...any) []string {
 // tableAs opens the outbox table as a role that has what the guide says.
 func (d *database) tableAs(role string, c postgres.Config) *postgres.Table {
 	d.t.Helper()
+	role = d.schema + "_" + role
 	d.exec("CREATE ROLE " + role + " LOGIN")
 	d.exec("GRANT USAGE ON SCHEMA " + d.schema + " TO " + role)
 	d.exec("GRANT SELECT ON outbox TO " + role)
 	d.exec("GRANT SELECT ON SEQUENCE outbox_seq_seq TO " + role)
 	c.Schema = d.schema
 	return openTable(d.t, strings.Replace(d.server.URL(), "postgres@", role+"@", 1), c)
+}
+
+// fill commits n rows, per of them in a transaction, with payloads of size times
+// 32 bytes, which PostgreSQL stores as they are up to 2 kB.
+func (d *database) fill(n, per, size int) {
+	d.t.Helper()
+	d.exec(fmt.Sprintf(`
+		CREATE OR REPLACE PROCEDURE fill() LANGUAGE plpgsql AS $$ BEGIN
+			FOR i IN 0..%d LOOP
+				INSERT INTO outbox (aggregatetype, aggregateid, type, payload)
+				SELECT 'order', (g %% 1000)::text, 'created', jsonb_build_object('n', g, 'pad', repeat(md5(g::text), %d))
+				FROM generate_series(i * %d, (i + 1) * %d - 1) g;
+				COMMIT;
+			END LOOP;
+		END $$`, n/per-1, size, per, per))
+	d.exec("CALL fill()")
 }

@@ -65,6 +65,9 @@ func Open(pool *pgxpool.Config, c Config) (*Table, error) {
 	}
 	pool = pool.Copy()
 	pool.MaxConns = 3 // rows, flush, and one to spare for retention
+	if pool.ConnConfig.RuntimeParams["application_name"] == "" {
+		pool.ConnConfig.RuntimeParams["application_name"] = "oncehouse-outbox"
+	}
 	before := pool.AfterConnect
 	pool.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		if before != nil {
