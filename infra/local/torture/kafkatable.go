@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,8 +19,8 @@ import (
 // it meets the kills of the engine, and has an engine of its own.
 //
 // The target is the same plain MergeTree as ours. The moments are its own:
-// "after an insert" is when the block is stored and its offsets are on their way
-// to the broker.
+// "after an insert" is when the part of a block stands in the table's directory,
+// and its offsets are about to be committed.
 //
 // https://clickhouse.com/docs/engines/table-engines/integrations/kafka
 type kafkaTable struct {
@@ -118,7 +119,9 @@ func (k *kafkaTable) Strike(ctx context.Context, step Step) (int, error) {
 	})
 	switch step.Moment {
 	case EngineAfterInsert:
-		atCommit(k.lab.stack.Broker, k.group, t)
+		if err := k.atPart(ctx, t); err != nil {
+			return 0, err
+		}
 	case EngineDuringInsert: // when within a flush is left to chance
 		wait(ctx, time.Duration(step.Dice%200)*time.Millisecond)
 		t.spring()
@@ -133,6 +136,46 @@ func (k *kafkaTable) Strike(ctx context.Context, step Step) (int, error) {
 		return killed, fmt.Errorf("start the killed engine again: %w", err)
 	}
 	return killed, nil
+}
+
+// atPart has the trap spring as soon as a block stands in the table: its part
+// is renamed into place, and its offsets are not committed yet. Whether the kill
+// wins that race is left to the machine.
+func (k *kafkaTable) atPart(ctx context.Context, t *trap) error {
+	dir, err := k.query(ctx, "SELECT data_paths[1] FROM system.tables WHERE database = currentDatabase() AND name = '"+k.table+"' FORMAT TSVRaw")
+	if err != nil {
+		return err
+	}
+	old, err := newestBlock(strings.TrimSpace(dir))
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(ambush); time.Now().Before(end) && ctx.Err() == nil; {
+		if n, err := newestBlock(strings.TrimSpace(dir)); err == nil && n > old {
+			break
+		}
+	}
+	t.spring()
+	return nil
+}
+
+// newestBlock is the highest block number of the parts in a directory, whose
+// names are partition_from_to_level.
+func newestBlock(dir string) (newest int, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, fmt.Errorf("list the parts: %w", err)
+	}
+	for _, e := range entries {
+		fields := strings.Split(e.Name(), "_")
+		if len(fields) != 4 {
+			continue // on its way, or no part
+		}
+		if n, err := strconv.Atoi(fields[2]); err == nil {
+			newest = max(newest, n)
+		}
+	}
+	return newest, nil
 }
 
 // Finish counts. The view and the queue go first, so that nothing moves.

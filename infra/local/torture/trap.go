@@ -2,8 +2,8 @@ package torture
 
 import (
 	"bufio"
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,9 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/engine/faults"
 )
 
@@ -101,54 +98,29 @@ func ledgerWrites(r *http.Request, _ string) bool {
 	return strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".PutItem")
 }
 
-// atCommit has the trap spring when the group's next commit arrives at the
-// broker, which then never does it. Only the embedded broker can be asked; with
-// another one the trap springs at once.
-func atCommit(b broker.Broker, group string, t *trap) {
-	embedded, ok := b.(*broker.EmbeddedBroker)
-	if !ok {
-		t.spring()
-		return
-	}
-	cluster := embedded.Cluster()
-	cluster.ControlKey(int16(kmsg.OffsetCommit), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		commit, ok := r.(*kmsg.OffsetCommitRequest)
-		select {
-		case <-t.done: // it sprang elsewhere
-			cluster.DropControl()
-			return nil, nil, false
-		default:
-		}
-		if !ok || commit.Group != group {
-			return nil, nil, false
-		}
-		t.spring()
-		return nil, errors.New("cut by a trap"), true
-	})
-}
-
 // clientOf is the child of this process that sent a request over loopback: the
 // one to whom the socket belongs. Error: there is none, it may have died.
 //
-// proc(5): /proc/net/tcp, /proc/<pid>/task/<tid>/children, /proc/<pid>/fd.
+// proc(5): /proc/net/tcp, /proc/<pid>/stat, /proc/<pid>/fd. The shorter
+// /proc/<pid>/task/<tid>/children leaves some out while others start and end.
 func clientOf(r *http.Request) (pid int, err error) {
 	inode, err := inodeOf(r.RemoteAddr)
 	if err != nil {
 		return 0, err
 	}
-	lists, err := filepath.Glob("/proc/self/task/*/children")
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		return 0, fmt.Errorf("list the children: %w", err)
+		return 0, fmt.Errorf("list the processes: %w", err)
 	}
-	for _, list := range lists {
-		text, err := os.ReadFile(list)
+	parent := strconv.Itoa(os.Getpid())
+	for _, stat := range stats {
+		text, err := os.ReadFile(stat)
 		if err != nil {
-			continue // the thread has ended
+			continue // it has ended
 		}
-		for _, child := range strings.Fields(string(text)) {
-			if holds(child, inode) {
-				return strconv.Atoi(child)
-			}
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // state, parent, ...
+		if pid := filepath.Base(filepath.Dir(stat)); len(fields) > 1 && fields[1] == parent && holds(pid, inode) {
+			return strconv.Atoi(pid)
 		}
 	}
 	return 0, fmt.Errorf("no child holds the socket of %s", r.RemoteAddr)

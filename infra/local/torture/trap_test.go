@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,10 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/engine/faults"
 )
 
@@ -90,41 +88,21 @@ func TestClientOf(t *testing.T) {
 	require.ErrorContains(t, err, "no child holds")
 }
 
-// A commit that a trap waits for is seen before the broker has done it, and
-// only that of the group.
-func TestTrapAtCommit(t *testing.T) {
-	b, err := broker.Embedded(broker.EmbeddedConfig{Topics: []broker.Topic{{Name: "clicks", Partitions: 1}}})
-	require.NoError(t, err)
-	defer b.Close()
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addrs()...), kgo.RequestRetries(0))
-	require.NoError(t, err)
-	defer client.Close()
-	admin := kadm.NewClient(client)
-	commit := func(group string, at int64) error {
-		var offsets kadm.Offsets
-		offsets.AddOffset("clicks", 0, at, -1)
-		return admin.CommitAllOffsets(t.Context(), group, offsets)
-	}
-	committed := func(group string) int64 {
-		offsets, err := admin.FetchOffsets(t.Context(), group)
+// A block is seen when its part is in place, not while it is written.
+func TestNewestBlock(t *testing.T) {
+	dir := t.TempDir()
+	newest := func() int {
+		n, err := newestBlock(dir)
 		require.NoError(t, err)
-		at, _ := offsets.Lookup("clicks", 0)
-		return at.At
+		return n
 	}
-	require.NoError(t, commit("ours", 3))
-
-	var at int64
-	trap := newTrap(func(*http.Request) int { return 1 })
-	atCommit(b, "ours", trap)
-	require.NoError(t, commit("theirs", 7))
-	require.Error(t, commit("ours", 9))
-	require.Equal(t, 1, trap.await(t.Context()))
-	at = committed("ours")
-	require.Equal(t, int64(3), at, "the broker has not done it")
-	require.NoError(t, commit("ours", 9), "a trap strikes once")
-
-	late := newTrap(func(*http.Request) int { return 1 })
-	atCommit(b, "ours", late)
-	late.spring()
-	require.NoError(t, commit("ours", 10), "one that sprang elsewhere is gone")
+	require.Zero(t, newest())
+	for _, name := range []string{"detached", "format_version.txt", "tmp_insert_202506_9_9_0", "202506_1_1_0", "202507_2_2_0"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+	}
+	require.Equal(t, 2, newest())
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "202506_1_3_1"), 0o700))
+	require.Equal(t, 3, newest())
+	_, err := newestBlock(filepath.Join(dir, "nowhere"))
+	require.Error(t, err)
 }
