@@ -32,7 +32,7 @@ func BenchmarkColdStart(b *testing.B) {
 // the process's peak memory.
 func BenchmarkFullEvent(b *testing.B) {
 	s := start(b)
-	p := s.pipeline(b, "full", options{memoryMB: 256, settings: []string{"INSERT_TIMEOUT=5s"}})
+	p := s.pipeline(b, "full", options{memoryMB: 256})
 	const perLane = 1700
 	var last lambdahost.Result
 	rows, size := 0, 0

@@ -27,15 +27,15 @@ func TestTokenHole(t *testing.T) {
 			s := startWith(t, dynamodb.Options{Table: ledgerTable})
 			p := s.pipeline(t, "hole", options{
 				ddl:      s.ddl + "\nSETTINGS non_replicated_deduplication_window = 1000",
-				settings: []string{"REPLAY=" + replay, "INSERT_TIMEOUT=5s"},
+				settings: append(short("5s"), "REPLAY="+replay),
 			})
 			p.deliver(event(batch(2, 0, 9)))
 			killAtRename(t, s.engine.Pid())
 			p.fail(event(batch(2, 10, 19)))
 			<-s.engine.Dead()
 			s.engine.Restart(t)
-			p.deliver(event(batch(2, 10, 19)))
-			p.deliver(event(batch(2, 10, 24)))
+			p.redeliver(event(batch(2, 10, 19)))
+			p.redeliver(event(batch(2, 10, 24)))
 			require.Equal(t, want, p.offsets())
 		})
 	}

@@ -111,7 +111,7 @@ func (s *stack) testCutEvents(t *testing.T) {
 // nearly all poison, and one with a gap behind each record.
 func (s *stack) testLargeEvents(t *testing.T) {
 	t.Parallel()
-	p := s.pipeline(t, "huge", options{memoryMB: 512, settings: []string{"POISON_SHARE=1", "INSERT_TIMEOUT=5s"}})
+	p := s.pipeline(t, "huge", options{memoryMB: 512, settings: []string{"POISON_SHARE=1"}})
 	b := batch(0, 0, 0)
 	value := b.Records[0].Value
 	b.Records[0].Value = append(append(bytes.Clone(value[:len(value)-1]), `,"x":"`+strings.Repeat("y", 4_300_000)+`"`...), '}')

@@ -32,25 +32,25 @@ func (s *stack) testSchemaChanges(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := s.pipeline(t, "schema-"+strconv.Itoa(i), options{settings: []string{"INSERT_TIMEOUT=3s"}})
-			p.deliver(event(batch(2, 0, 4)))
+			p := s.pipeline(t, "schema-"+strconv.Itoa(i), options{settings: short("3s")})
+			p.redeliver(event(batch(2, 0, 4)))
 			if c.landed {
 				hold(p, faults.HoldAnswer)
 			} else {
 				p.inserts.Next(faults.CutBody(300))
 				p.writes.onWrite(2, func(func()) { killed(p) })
 			}
-			p.fail(event(batch(2, 5, 14)))
+			p.failAs("Runtime.ExitError", event(batch(2, 5, 14)))
 			for _, sql := range c.alter {
 				require.NoError(t, p.conn.Exec(t.Context(), sql))
 			}
 			if c.blocked {
-				require.Equal(t, "InDoubt", p.fail(event(batch(2, 5, 19))).ErrorType)
+				p.failAs("InDoubt", event(batch(2, 5, 19)))
 				require.Empty(t, p.dead())
 				return
 			}
-			p.deliver(event(batch(2, 5, 19)))
-			p.deliver(event(batch(2, 5, 24)))
+			p.redeliver(event(batch(2, 5, 19)))
+			p.redeliver(event(batch(2, 5, 24)))
 			require.Equal(t, through(c.first, 24), p.offsets())
 			require.Empty(t, p.dead())
 		})

@@ -34,6 +34,7 @@ import (
 	"oncehouse/infra/local/engine/enginetest"
 	"oncehouse/infra/local/engine/faults"
 	"oncehouse/infra/local/lambdahost"
+	"oncehouse/infra/local/process"
 	"oncehouse/infra/local/queue"
 	"oncehouse/shared/deadletter"
 	"oncehouse/shared/kafka"
@@ -45,7 +46,17 @@ const (
 	version     = "1.2.3-e2e"
 	ledgerTable = "ledger"
 	cluster     = "local"
+	// functionTimeout is for a busy machine: nothing waits for it.
+	functionTimeout = 2 * time.Minute
+	// deliveries are the most of one event: the mapping knows no bound.
+	deliveries = 10
 )
+
+// short is for pipelines whose function is crashed or frozen: what is sent before
+// is over soon, and on a busy machine an insert or a probe may fail for it.
+func short(insertTimeout string) []string {
+	return []string{"INSERT_TIMEOUT=" + insertTimeout, "SEND_WINDOW=200ms"}
+}
 
 // stack is what all pipelines of the tests share.
 type stack struct {
@@ -106,9 +117,7 @@ type pipeline struct {
 	onSend atomic.Pointer[func() queue.Fault]
 	// onDelete is called when a letter is deleted the next time.
 	onDelete atomic.Pointer[func() queue.Fault]
-	// busy is the process that took the last event.
-	busy atomic.Int64
-	log  *syncBuffer
+	log      *process.Output
 }
 
 // options of a pipeline; what is empty gets a default.
@@ -124,7 +133,7 @@ type options struct {
 
 func (s *stack) pipeline(t testing.TB, name string, o options) *pipeline {
 	t.Helper()
-	p := &pipeline{t: t, stack: s, database: "db_" + strings.ReplaceAll(name, "-", "_"), log: &syncBuffer{}}
+	p := &pipeline{t: t, stack: s, database: "db_" + strings.ReplaceAll(name, "-", "_"), log: &process.Output{}}
 	s.engine.Exec(t, "CREATE DATABASE "+p.database)
 	opts := s.engine.Options()
 	opts.Auth.Database = p.database
@@ -171,8 +180,9 @@ func (s *stack) pipeline(t testing.TB, name string, o options) *pipeline {
 		"ONCEHOUSE_LEDGER_TABLE": ledgerTable, "ONCEHOUSE_DEAD_LETTER_QUEUE_URL": letterURL,
 		"ONCEHOUSE_CLICKHOUSE_URL": "http://" + p.inserts.Addr(), "ONCEHOUSE_CLICKHOUSE_DATABASE": p.database,
 		"ONCEHOUSE_CLICKHOUSE_TABLE": "clicks", "ONCEHOUSE_CLICKHOUSE_USER": user, "ONCEHOUSE_CLICKHOUSE_PASSWORD": password,
-		// A crashed function's lane is undecided for the sum of the three.
-		"ONCEHOUSE_FUNCTION_TIMEOUT": "30s", "ONCEHOUSE_INSERT_TIMEOUT": "1s", "ONCEHOUSE_SEND_WINDOW": "200ms", "ONCEHOUSE_CLOCK_MARGIN": "20ms",
+		// A crashed function's lane is undecided for the sum of the last three:
+		// tests that crash it want them short, and redeliver.
+		"ONCEHOUSE_FUNCTION_TIMEOUT": functionTimeout.String(), "ONCEHOUSE_INSERT_TIMEOUT": "20s", "ONCEHOUSE_SEND_WINDOW": "5s", "ONCEHOUSE_CLOCK_MARGIN": "20ms",
 	}
 	for _, setting := range o.settings {
 		key, value, _ := strings.Cut(setting, "=")
@@ -182,8 +192,8 @@ func (s *stack) pipeline(t testing.TB, name string, o options) *pipeline {
 	}
 	maps.Copy(env, o.env)
 	p.Function, err = lambdahost.New(lambdahost.Config{
-		Name: name, Bootstrap: s.bootstrap, MemoryMB: o.memoryMB, Timeout: 30 * time.Second, Concurrency: o.concurrency, Env: env, Log: p.log,
-		OnInvoke: func(d lambdahost.Delivery) { p.busy.Store(int64(d.Pid)) },
+		Name: name, Bootstrap: s.bootstrap, MemoryMB: o.memoryMB, Timeout: functionTimeout, InitTimeout: time.Minute,
+		Concurrency: o.concurrency, Env: env, Log: p.log,
 	})
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
@@ -205,18 +215,33 @@ func (p *pipeline) deliver(payload []byte) lambdahost.Result {
 	return result
 }
 
-// redeliver delivers after a kill or a freeze. A failed delivery is repeated, as
-// the mapping does it: on a busy machine the test's second may not be enough for
-// a probe.
+// redeliver delivers to a pipeline with short time-outs until it succeeds, as the
+// mapping does: on a busy machine one of them may not be enough.
 func (p *pipeline) redeliver(payload []byte) {
 	p.t.Helper()
-	result, err := p.Invoke(p.t.Context(), payload)
-	for tries := 1; err == nil && result.FunctionError != "" && tries < 4; tries++ {
+	p.settled(p.until("", payload))
+}
+
+// failAs delivers until that kind of failure comes: "Runtime.ExitError" when the
+// function is killed. Success is none.
+func (p *pipeline) failAs(errorType string, payload []byte) {
+	p.t.Helper()
+	result := p.until(errorType, payload)
+	require.Equal(p.t, errorType, result.ErrorType, "%s: %s", result.Payload, result.ErrorMessage)
+}
+
+// until delivers, a few times at most, until a delivery succeeds or fails as
+// wanted.
+func (p *pipeline) until(errorType string, payload []byte) lambdahost.Result {
+	p.t.Helper()
+	for tries := 1; ; tries++ {
+		result, err := p.Invoke(p.t.Context(), payload)
+		require.NoError(p.t, err)
+		if result.FunctionError == "" || result.ErrorType == errorType || tries == deliveries {
+			return result
+		}
 		p.t.Logf("delivered again after %s: %s", result.ErrorType, result.ErrorMessage)
-		result, err = p.Invoke(p.t.Context(), payload)
 	}
-	require.NoError(p.t, err)
-	p.settled(result)
 }
 
 // settled wants an answer that says in words that everything is settled.
@@ -338,24 +363,6 @@ func (p *pipeline) entries(message string) []map[string]any {
 		}
 	}
 	return out
-}
-
-// syncBuffer is a bytes.Buffer that several processes write to.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // gate forwards to DynamoDB and does something else with one chosen write.

@@ -38,6 +38,7 @@
 // # Faults
 //
 // KillAny, Kill and KillDuring end an environment with SIGKILL at any moment,
+// Freeze stops one in the middle of its event and Thaw has it go on,
 // Config.OnInvoke tells when an event has been handed over, and to which
 // process.
 //

@@ -26,6 +26,7 @@ type environment struct {
 	// initDuration is 0 until the first event was asked for.
 	initDuration time.Duration
 	maxMemoryMB  int
+	frozen       bool // under the function's lock
 }
 
 // startEnvironment starts the process. It does not wait for its init phase.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -248,7 +249,7 @@ func (f *Function) giveBack(env *environment) {
 	f.mu.Lock()
 	f.taken--
 	delete(f.busy, env)
-	reuse := env != nil && !f.closed && env.alive()
+	reuse := env != nil && !f.closed && env.alive() && !env.frozen
 	if reuse {
 		f.idle = append(f.idle, env)
 	}
@@ -268,6 +269,34 @@ func (f *Function) Kill(pid int) bool {
 // reports whether there was one.
 func (f *Function) KillAny() bool {
 	return f.killWhere(func(*environment) bool { return true })
+}
+
+// Freeze stops the process of an event that is not answered yet, as a machine
+// does that stands still under it, and returns its pid: false when there is
+// none. Kill and the time-out end a frozen process like any other, and one whose
+// answer was already under way takes no more events.
+func (f *Function) Freeze() (pid int, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for env := range f.busy {
+		if !env.frozen && env.proc.Signal(syscall.SIGSTOP) == nil {
+			env.frozen = true
+			return env.proc.Pid(), true
+		}
+	}
+	return 0, false
+}
+
+// Thaw has a frozen process go on. One that is gone is none to thaw.
+func (f *Function) Thaw(pid int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for env := range f.busy {
+		if env.frozen && env.proc.Pid() == pid {
+			_ = env.proc.Signal(syscall.SIGCONT) // or it has just been killed
+			env.frozen = false
+		}
+	}
 }
 
 // KillDuring ends the environment of the next event that is handed over, after

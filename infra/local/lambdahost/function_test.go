@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"oncehouse/infra/local/process"
 )
 
 func TestMain(m *testing.M) {
@@ -44,29 +46,11 @@ var buildBootstrap = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// log is a buffer that the host and the test share.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func newFunction(t *testing.T, change func(*Config)) (*Function, *logBuffer) {
+func newFunction(t *testing.T, change func(*Config)) (*Function, *process.Output) {
 	t.Helper()
 	bootstrap, err := buildBootstrap()
 	require.NoError(t, err)
-	log := &logBuffer{}
+	log := &process.Output{}
 	cfg := Config{Name: "commands", Bootstrap: bootstrap, Timeout: time.Minute, Log: log}
 	if change != nil {
 		change(&cfg)
@@ -392,6 +376,45 @@ func TestShutdown(t *testing.T) {
 		require.True(t, gone(d.Pid))
 		require.Equal(t, TypeExit, (<-done).ErrorType)
 	})
+}
+
+// A frozen process answers when it is thawed. Meanwhile others take the events,
+// and it can be killed.
+func TestFreeze(t *testing.T) {
+	var delivered <-chan Delivery
+	f, _ := newFunction(t, func(c *Config) { c.Concurrency, delivered = 2, deliveries(c) })
+	_, ok := f.Freeze()
+	require.False(t, ok, "nothing to freeze")
+	idle := whoIs(t, f).Pid
+	<-delivered
+	_, ok = f.Freeze()
+	require.False(t, ok, "an idle process is no event's")
+
+	gate := filepath.Join(t.TempDir(), "gate")
+	waits := fmt.Sprintf(`{"do":"wait","text":%q}`, gate)
+	frozen := invokeAsync(t.Context(), f, waits)
+	<-delivered
+	pid, ok := f.Freeze()
+	require.True(t, ok)
+	require.Equal(t, idle, pid)
+	_, ok = f.Freeze()
+	require.False(t, ok, "it is frozen already")
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	other := whoIs(t, f).Pid
+	<-delivered
+	require.NotEqual(t, idle, other)
+	require.Empty(t, frozen)
+	f.Thaw(pid)
+	require.Empty(t, (<-frozen).ErrorType)
+
+	require.NoError(t, os.Remove(gate))
+	frozen = invokeAsync(t.Context(), f, waits)
+	<-delivered
+	pid, ok = f.Freeze()
+	require.True(t, ok)
+	require.True(t, f.Kill(pid))
+	require.Equal(t, TypeExit, (<-frozen).ErrorType)
+	f.Thaw(pid)
 }
 
 func TestConfigProblemsAreReportedTogether(t *testing.T) {
