@@ -10,6 +10,7 @@ import (
 	"oncehouse/infra/local/demo"
 	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/mapping"
+	"oncehouse/infra/local/repository"
 	"oncehouse/infra/local/stack"
 	"oncehouse/shared/delivery"
 )
@@ -42,7 +43,7 @@ type demoCommand struct {
 
 // Run runs the demo on a fresh stack.
 func (c *demoCommand) Run(ctx context.Context) error {
-	root, err := root()
+	root, err := repository.Root()
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ const repeatAfter = 30 * time.Second
 
 // Run runs the stack until ctx is over.
 func (c *upCommand) Run(ctx context.Context) error {
-	root, err := root()
+	root, err := repository.Root()
 	if err != nil {
 		return err
 	}

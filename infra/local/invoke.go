@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"oncehouse/infra/local/lambdahost"
+	"oncehouse/infra/local/repository"
 	"oncehouse/infra/local/stack"
 	"oncehouse/shared/deadletter"
 	"oncehouse/shared/kafkaevent"
@@ -25,7 +26,7 @@ type invokeCommand struct {
 
 // Run hands the files, one after the other, to one function per topic.
 func (c *invokeCommand) Run(ctx context.Context) error {
-	root, err := root()
+	root, err := repository.Root()
 	if err != nil {
 		return err
 	}

@@ -57,18 +57,3 @@ func oneLine(err error) string {
 	}
 	return text
 }
-
-// root is the repository: where go.mod is, at or above the working directory.
-func root() (string, error) {
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, missing := os.Stat(dir + "/go.mod"); missing == nil {
-			return dir, nil
-		}
-		if dir == "/" {
-			return "", errors.New("no go.mod here or above: run this in a clone of oncehouse")
-		}
-		dir = dir[:max(1, strings.LastIndexByte(dir, '/'))]
-	}
-	return "", fmt.Errorf("find the repository: %w", err)
-}

@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +26,8 @@ import (
 
 	"oncehouse/infra/local/clickstream"
 	"oncehouse/infra/local/demo"
+	"oncehouse/infra/local/process"
+	"oncehouse/infra/local/repository"
 	"oncehouse/shared/delivery"
 )
 
@@ -58,34 +59,16 @@ func TestMain(m *testing.M) {
 // started is a run of the program.
 type started struct {
 	cmd    *exec.Cmd
-	stdout output
-	stderr output
+	stdout process.Output
+	stderr process.Output
 	done   chan struct{}
 	err    error
-}
-
-// output can be read while it is written.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // start starts the program in the repository, and kills it with the test.
 func start(t *testing.T, env []string, args ...string) *started {
 	t.Helper()
-	root, err := root()
+	root, err := repository.Root()
 	require.NoError(t, err)
 	p := &started{cmd: exec.Command(program, args...), done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env = root, append(os.Environ(), env...)

@@ -13,6 +13,7 @@ import (
 	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/engine/chdb"
 	"oncehouse/infra/local/postgres"
+	"oncehouse/infra/local/repository"
 )
 
 type setupCommand struct {
@@ -21,7 +22,7 @@ type setupCommand struct {
 
 // Run installs what is missing; a second run changes nothing.
 func (c *setupCommand) Run(ctx context.Context) error {
-	root, err := root()
+	root, err := repository.Root()
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func npm(ctx context.Context, root string, args ...string) error {
 
 // findLibrary is where make setup puts the engine.
 func findLibrary() (string, error) {
-	root, err := root()
+	root, err := repository.Root()
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"oncehouse/infra/local/repository"
 	"oncehouse/infra/local/stack"
 	"oncehouse/infra/local/torture"
 )
@@ -28,7 +29,7 @@ type tortureCommand struct {
 
 // Run runs the torture on a fresh stack.
 func (c *tortureCommand) Run(ctx context.Context) error {
-	root, err := root()
+	root, err := repository.Root()
 	if err != nil {
 		return err
 	}

@@ -5,13 +5,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"oncehouse/infra/local/engine/enginetest"
 	"oncehouse/shared/clickhouse/targettest"
 	"oncehouse/shared/offsets"
 )
 
 func BenchmarkPreflightWarm(b *testing.B) {
-	s := server{enginetest.Run(b)}
+	s := run(b)
 	s.Exec(b, "CREATE TABLE b ("+provenance+", v String) ENGINE = MergeTree ORDER BY _offset")
 	target := s.ready(b, "b")
 	for b.Loop() {
@@ -21,7 +20,7 @@ func BenchmarkPreflightWarm(b *testing.B) {
 }
 
 func BenchmarkInsert10k(b *testing.B) {
-	s := server{enginetest.Run(b)}
+	s := run(b)
 	s.Exec(b, "CREATE TABLE b ("+provenance+", v String) ENGINE = MergeTree ORDER BY _offset")
 	target := s.ready(b, "b")
 	records := manyRecords(10_000, 250)
@@ -35,7 +34,7 @@ func BenchmarkInsert10k(b *testing.B) {
 }
 
 func BenchmarkEncode10k(b *testing.B) {
-	s := server{enginetest.Run(b)}
+	s := run(b)
 	s.Exec(b, "CREATE TABLE b ("+provenance+", v String) ENGINE = MergeTree ORDER BY _offset")
 	target := s.ready(b, "b")
 	records := manyRecords(10_000, 250)
@@ -49,7 +48,7 @@ func BenchmarkEncode10k(b *testing.B) {
 }
 
 func BenchmarkProbe10k(b *testing.B) {
-	s := server{enginetest.Run(b)}
+	s := run(b)
 	s.Exec(b, "CREATE TABLE b ("+provenance+", v String) ENGINE = MergeTree ORDER BY _offset",
 		"INSERT INTO b SELECT 'clicks-a', 3, number * 2, 'x' FROM numbers(1000000)")
 	target := s.ready(b, "b")

@@ -28,10 +28,19 @@ import (
 // provenance columns as most tests declare them.
 const provenance = "_topic LowCardinality(String), _partition Int32, _offset Int64"
 
-// server is one engine for a test and its subtests; each takes its own table.
+// server is an engine without tables, for a test and its subtests.
 type server struct{ *enginetest.Server }
 
-func run(t *testing.T) server { return server{enginetest.Run(t)} }
+// shared is the engine of all tests that leave it running.
+var shared enginetest.Shared
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	shared.Close()
+	os.Exit(code)
+}
+
+func run(t testing.TB) server { return server{shared.Run(t)} }
 
 // table creates a table by DDL behind "CREATE TABLE t".
 func (s server) table(t *testing.T, name, rest string) {

@@ -160,7 +160,7 @@ func TestProbeFaults(t *testing.T) {
 // The server died with the idle connection in the pool: nothing was sent, or it
 // is not known; and the next insert goes through.
 func TestServerRestartedBetweenInserts(t *testing.T) {
-	s := run(t)
+	s := server{enginetest.Run(t)} // not the shared one
 	s.table(t, "f", "("+provenance+", v String) ENGINE = MergeTree ORDER BY _offset")
 	target := s.ready(t, "f")
 	insert(t, target, manyRecords(rowsPerChunk, 40), "t1")

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"oncehouse/infra/local/engine/enginetest"
+	"oncehouse/infra/local/repository"
 	"oncehouse/shared/rowbinary"
 )
 
@@ -61,7 +62,7 @@ func figures() []string {
 }
 
 func TestEveryFigureIsMeasured(t *testing.T) {
-	root, err := root()
+	root, err := repository.Root()
 	require.NoError(t, err)
 	program, err := os.Executable()
 	require.NoError(t, err)
@@ -99,7 +100,7 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 // TestWaysStoreTheSame inserts what the sink and the idiomatic way made of one
 // event and looks for a row that only one of the tables has.
 func TestWaysStoreTheSame(t *testing.T) {
-	root, err := root()
+	root, err := repository.Root()
 	require.NoError(t, err)
 	columns, err := readColumns(root)
 	require.NoError(t, err)

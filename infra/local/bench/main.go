@@ -55,18 +55,17 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
 	"oncehouse/infra/local/engine"
+	"oncehouse/infra/local/repository"
 )
 
 // commands is the command line. The engine runs as a child of this program.
@@ -86,7 +85,7 @@ func (c *measureCommand) Run(ctx context.Context) error {
 	if c.Runs < 1 {
 		return fmt.Errorf("--runs is %d: at least 1 expected", c.Runs)
 	}
-	root, err := root()
+	root, err := repository.Root()
 	if err != nil {
 		return err
 	}
@@ -175,22 +174,4 @@ func run(ctx context.Context, args []string) error {
 	parser.FatalIfErrorf(err)
 	command.BindTo(ctx, (*context.Context)(nil))
 	return command.Run()
-}
-
-// root is the repository: where go.mod is, at or above the working directory.
-func root() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("find the repository: %w", err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("no go.mod here or above: run this in a clone of oncehouse")
-		}
-		dir = parent
-	}
 }

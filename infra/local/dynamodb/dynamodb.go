@@ -27,6 +27,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"oncehouse/infra/local/process"
+	"oncehouse/infra/local/repository"
 	"oncehouse/shared/attempt"
 	"oncehouse/shared/ledger/dynamo"
 )
@@ -52,8 +53,7 @@ type Options struct {
 	Table string
 	// Data is the directory that keeps the tables; "" keeps them in memory.
 	Data string
-	// Root is the directory that holds node_modules; "" looks for it upwards
-	// from the working directory, as Node.js does.
+	// Root is the repository, which holds node_modules; "" looks for it.
 	Root string
 	// Output takes what the server prints; nil discards it.
 	Output io.Writer
@@ -172,28 +172,16 @@ func (s *Server) ready(ctx context.Context) error {
 
 // findCLI returns dynalite's program.
 func findCLI(root string) (string, error) {
-	within := filepath.Join("node_modules", "dynalite", "cli.js")
-	missing := errors.New("start dynalite: the npm package is not installed: run make setup")
-	if root != "" {
-		path := filepath.Join(root, within)
-		if _, err := os.Stat(path); err != nil {
-			return "", missing
+	if root == "" {
+		found, err := repository.Root()
+		if err != nil {
+			return "", fmt.Errorf("start dynalite: %w", err)
 		}
-		return path, nil
+		root = found
 	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("start dynalite: %w", err)
+	path := filepath.Join(root, "node_modules", "dynalite", "cli.js")
+	if _, err := os.Stat(path); err != nil {
+		return "", errors.New("start dynalite: the npm package is not installed: run make setup")
 	}
-	for {
-		path := filepath.Join(dir, within)
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", missing
-		}
-		dir = parent
-	}
+	return path, nil
 }

@@ -4,6 +4,8 @@
 //	conn := srv.Open(t)                   // clickhouse-go, over HTTP
 //	srv.Kill(); srv.Restart(t)            // the data stay
 //
+// Tests that do nothing to the server but talk to it share one (Shared).
+//
 // The server's program is built once and kept in .build of the repository.
 package enginetest
 
@@ -28,6 +30,7 @@ import (
 	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/engine/chdb"
 	"oncehouse/infra/local/engine/faults"
+	"oncehouse/infra/local/repository"
 )
 
 // startTimeout is generous: a busy machine loads the library from disk.
@@ -52,6 +55,62 @@ func RunWith(t testing.TB, opts engine.Options) *Server {
 	return &Server{Server: srv, opts: opts}
 }
 
+// Shared is one server for the tests of a package, started when the first one
+// wants it. They run one after another, each finds it without tables, and none
+// stops it. TestMain ends it:
+//
+//	code := m.Run()
+//	shared.Close()
+//	os.Exit(code)
+type Shared struct {
+	server *Server
+	data   string
+}
+
+// Run returns the server, emptied.
+func (s *Shared) Run(t testing.TB) *Server {
+	t.Helper()
+	if s.server == nil {
+		data, err := os.MkdirTemp("", "enginetest-")
+		require.NoError(t, err)
+		s.data = data
+		opts := Options(t, engine.Options{Data: data})
+		srv, err := engine.Start(timeout(t), opts)
+		require.NoError(t, err)
+		s.server = &Server{Server: srv, opts: opts}
+	}
+	s.server.empty(t)
+	return s.server
+}
+
+// Close ends the server and removes its data.
+func (s *Shared) Close() {
+	if s.server != nil {
+		s.server.Kill()
+	}
+	_ = os.RemoveAll(s.data) // in the system's directory for what may go
+}
+
+// empty drops all that earlier tests have made.
+func (s *Server) empty(t testing.TB) {
+	t.Helper()
+	conn := s.Open(t)
+	for list, drop := range map[string]string{
+		"SELECT name FROM system.databases WHERE engine = 'Atomic' AND name NOT IN ('default', 'system')": "DROP DATABASE `%s` SYNC",
+		"SELECT name FROM system.tables WHERE database = 'default'":                                       "DROP TABLE IF EXISTS `%s` SYNC",
+	} {
+		rows, err := conn.Query(t.Context(), list)
+		require.NoError(t, err)
+		for rows.Next() {
+			var name string
+			require.NoError(t, rows.Scan(&name))
+			require.NoError(t, conn.Exec(t.Context(), fmt.Sprintf(drop, name)))
+		}
+		require.NoError(t, rows.Err())
+		require.NoError(t, rows.Close())
+	}
+}
+
 // Options fills in the program, the library and a fresh data directory.
 func Options(t testing.TB, opts engine.Options) engine.Options {
 	t.Helper()
@@ -61,7 +120,7 @@ func Options(t testing.TB, opts engine.Options) engine.Options {
 		opts.Binary = binary
 	}
 	if opts.Library == "" {
-		root, err := root()
+		root, err := repository.Root()
 		require.NoError(t, err)
 		opts.Library, err = chdb.Find(root)
 		require.NoError(t, err)
@@ -127,27 +186,9 @@ func timeout(t testing.TB) context.Context {
 	return ctx
 }
 
-// root is the repository: the directory of go.mod above the test's.
-func root() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("find the repository: %w", err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("find the repository: no go.mod above the test")
-		}
-		dir = parent
-	}
-}
-
 // binary builds the server's program once per test process.
 var binary = sync.OnceValues(func() (string, error) {
-	root, err := root()
+	root, err := repository.Root()
 	if err != nil {
 		return "", err
 	}
