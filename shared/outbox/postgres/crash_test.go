@@ -144,12 +144,12 @@ func TestO25Standby(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(server.Close)
 	table := openTable(t, server.URL(), postgres.Config{Schema: d.schema})
-	refused(t, table.Check(t.Context()), postgres.ReasonReplica)
+	_ = refused(t, table.Check(t.Context()), postgres.ReasonReplica)
 	_, err = table.Snapshot(t.Context())
-	refused(t, err, postgres.ReasonReplica)
-	refused(t, table.Flushed(t.Context(), before), postgres.ReasonReplica)
+	_ = refused(t, err, postgres.ReasonReplica)
+	_ = refused(t, table.Flushed(t.Context(), before), postgres.ReasonReplica)
 	for _, err := range table.Rows(t.Context(), outbox.Window{To: before.Text}, 0) {
-		refused(t, err, postgres.ReasonReplica)
+		_ = refused(t, err, postgres.ReasonReplica)
 	}
 
 	standby := &database{t: t, server: server, schema: d.schema}

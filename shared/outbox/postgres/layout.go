@@ -17,6 +17,7 @@ type layout struct {
 	formats pgx.QueryResultFormats
 	chart   string
 	page    string
+	remove  string
 }
 
 // The columns of a page before the extra ones.
@@ -52,7 +53,7 @@ func (t *Table) currentLayout(ctx context.Context, conn *pgx.Conn, h history) (*
 }
 
 func newLayout(c Config, columns map[string]column, h history) *layout {
-	l := &layout{chart: chart(c, h), page: page(c, columns)}
+	l := &layout{chart: chart(c, h), page: page(c, columns), remove: remove(c, columns)}
 	add := func(oid uint32, format int16) {
 		l.oids, l.formats = append(l.oids, oid), append(l.formats, format)
 	}

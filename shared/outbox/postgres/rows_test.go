@@ -223,7 +223,7 @@ func TestO26AlteredWhileWarm(t *testing.T) {
 	for _, err := range table.Rows(t.Context(), outbox.Window{From: from, To: snapshot(t, table).Text}, 0) {
 		require.ErrorContains(t, err, "column payload")
 	}
-	refused(t, table.Check(t.Context()), postgres.ReasonTable)
+	_ = refused(t, table.Check(t.Context()), postgres.ReasonTable)
 }
 
 // O29: a transaction that is open or prepared delays its own rows, and no others.
@@ -238,9 +238,9 @@ func TestO29LongAndPreparedTransactions(t *testing.T) {
 	late := insert(t, related, "late")
 	exec(t, related, "PREPARE TRANSACTION '"+d.schema+"'")
 
-	from, want := "", []int64(nil)
+	from := ""
 	for range 3 {
-		want = []int64{insert(t, d.Conn, "a"), insert(t, d.Conn, "a")}
+		want := []int64{insert(t, d.Conn, "a"), insert(t, d.Conn, "a")}
 		to := snapshot(t, table).Text
 		require.Equal(t, want, seqs(t, table, from, to))
 		from = to
@@ -315,7 +315,7 @@ func TestIndexIsUsed(t *testing.T) {
 	}
 	chart, page := postgres.Statements(t, reader, postgres.Config{Schema: d.schema})
 	exec(t, reader, "PREPARE chart(pg_snapshot, pg_snapshot, bigint) AS "+chart)
-	exec(t, reader, "PREPARE page(pg_snapshot, pg_snapshot, bigint, bigint, xid8, xid8, bigint) AS "+page)
+	exec(t, reader, "PREPARE page(pg_snapshot,pg_snapshot,bigint,bigint,xid8,xid8,bigint) AS "+page)
 	for _, statement := range []string{
 		fmt.Sprintf("EXECUTE chart('%s', '%s', 0)", from, to),
 		fmt.Sprintf("EXECUTE page('%s', '%s', 0, %d, '%s', '%s', 1000)", from, to, seq, strings.Split(from, ":")[1], strings.Split(to, ":")[1]),

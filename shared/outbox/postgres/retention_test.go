@@ -1,0 +1,189 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"oncehouse/shared/outbox"
+	"oncehouse/shared/outbox/postgres"
+)
+
+// cursorAt is the cursor of a poller that has published everything up to a snapshot.
+func cursorAt(s outbox.Snapshot) outbox.Cursor {
+	return outbox.Cursor{Shards: 1, Done: s.Text, Identity: s.Identity}
+}
+
+// partitions is an outbox of three old days and two coming ones.
+func partitions(t *testing.T) (*database, *postgres.Table) {
+	t.Helper()
+	d := open(t, shared)
+	d.exec(strings.NewReplacer("current_date - 1", "current_date - 4", "current_date + 40", "current_date + 1").Replace(postgres.Migration(true)))
+	table := d.table(postgres.Config{Columns: postgres.Columns{Timestamp: "created_at"}})
+	require.NoError(t, table.Check(t.Context()))
+	return d, table
+}
+
+// insertOld inserts an event that many days ago, as a transaction that began then would.
+func insertOld(t *testing.T, d *database, days int) {
+	t.Helper()
+	d.exec("INSERT INTO outbox (aggregatetype, type, created_at) VALUES ('a', 'b', date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - $1 * interval '1 day')", days)
+}
+
+func (d *database) partition(days int) string {
+	return fmt.Sprintf(`"%s"."outbox_%s"`, d.schema, time.Now().UTC().AddDate(0, 0, -days).Format("20060102"))
+}
+
+func retain(t *testing.T, table *postgres.Table, r postgres.Retention, cursors ...outbox.Cursor) postgres.Retained {
+	t.Helper()
+	done, err := table.Retain(t.Context(), r, cursors...)
+	require.NoError(t, err)
+	return done
+}
+
+// Whole partitions go once their rows are published and old; none that may still
+// be written to.
+func TestPartitionsAreDropped(t *testing.T) {
+	d, table := partitions(t)
+	s1 := snapshot(t, table)
+	insertOld(t, d, 3)
+	insertOld(t, d, 0)
+	s2 := snapshot(t, table)
+
+	done := retain(t, table, postgres.Retention{}, cursorAt(s1))
+	require.Equal(t, []string{d.partition(4), d.partition(2)}, done.Dropped)
+	require.Equal(t, []string{d.partition(3)}, done.Unpublished)
+	require.Equal(t, time.Now().UTC().AddDate(0, 0, 2).Format("2006-01-02"), done.Until.UTC().Format("2006-01-02"))
+	require.Len(t, seqs(t, table, s1.Text, s2.Text), 2)
+
+	done = retain(t, table, postgres.Retention{}, cursorAt(s2))
+	require.Equal(t, []string{d.partition(3)}, done.Dropped)
+	require.Empty(t, done.Unpublished)
+	require.Equal(t, []string{d.partition(1)}, retain(t, table, postgres.Retention{Keep: time.Nanosecond}, cursorAt(s2)).Dropped)
+	require.Len(t, seqs(t, table, "", s2.Text), 1)
+	require.NoError(t, table.Check(t.Context()))
+}
+
+// Of several shards the one that is behind decides.
+func TestRetentionNeedsTheCursorOfEveryShard(t *testing.T) {
+	d, table := partitions(t)
+	s1 := snapshot(t, table)
+	insertOld(t, d, 3)
+	s2 := snapshot(t, table)
+	shard := func(n int, s outbox.Snapshot) outbox.Cursor {
+		return outbox.Cursor{Shard: n, Shards: 2, Done: s.Text, Identity: s.Identity}
+	}
+	other := shard(1, s2)
+	other.TableOID++
+	for _, cursors := range [][]outbox.Cursor{{}, {shard(0, s2)}, {shard(0, s2), shard(0, s2)}, {shard(0, s2), cursorAt(s2)}, {shard(0, s2), other}} {
+		_, err := table.Retain(t.Context(), postgres.Retention{}, cursors...)
+		require.ErrorContains(t, err, "cursor")
+	}
+	foreign := cursorAt(s2)
+	foreign.Timeline++
+	_, err := table.Retain(t.Context(), postgres.Retention{}, foreign)
+	require.ErrorContains(t, err, "another table or server")
+	require.Equal(t, []string{d.partition(3)}, retain(t, table, postgres.Retention{}, shard(0, s2), shard(1, s1)).Unpublished)
+	require.Equal(t, []string{d.partition(3)}, retain(t, table, postgres.Retention{}, shard(0, s2), shard(1, s2)).Dropped)
+}
+
+// A window that is planned or partly published is not published.
+func TestRetentionKeepsAnOpenWindow(t *testing.T) {
+	d, table := partitions(t)
+	s1 := snapshot(t, table)
+	insertOld(t, d, 3)
+	s2 := snapshot(t, table)
+	c := cursorAt(s1)
+	c.Open, c.Seq, c.LastSeq = &outbox.Plan{Window: outbox.Window{From: s1.Text, To: s2.Text}}, 1, 1
+	require.Equal(t, []string{d.partition(3)}, retain(t, table, postgres.Retention{}, c).Unpublished)
+	c.Done = ""
+	require.Len(t, retain(t, table, postgres.Retention{}, c).Dropped, 0)
+}
+
+// O27: a late writer still fills the partition: it is not dropped, neither while
+// the writer is at it nor before its row is published.
+func TestO27LateWriter(t *testing.T) {
+	d, table := partitions(t)
+	writer := &database{Conn: d.connect(), t: t, schema: d.schema}
+	writer.exec("BEGIN")
+	insertOld(t, writer, 3)
+	before := snapshot(t, table)
+	r := postgres.Retention{LockTimeout: 20 * time.Millisecond, Attempts: 2}
+	done := retain(t, table, r, cursorAt(before))
+	require.Contains(t, done.Busy, d.partition(3))
+	require.Empty(t, done.Dropped)
+
+	writer.exec("COMMIT")
+	done = retain(t, table, r, cursorAt(before))
+	require.Equal(t, []string{d.partition(3)}, done.Unpublished)
+	after := snapshot(t, table)
+	require.Len(t, seqs(t, table, before.Text, after.Text), 1)
+	require.Equal(t, []string{d.partition(3)}, retain(t, table, r, cursorAt(after)).Dropped)
+}
+
+// O28: a DROP that has to wait behind a reader gives up, and inserts go on.
+func TestO28DropGivesUp(t *testing.T) {
+	d, table := partitions(t)
+	reader := d.connect()
+	exec(t, reader, "BEGIN")
+	_ = query[int](t, reader, "SELECT count(*) FROM outbox")
+	ended := make(chan error)
+	go func() {
+		done, err := table.Retain(t.Context(), postgres.Retention{LockTimeout: 20 * time.Millisecond}, cursorAt(snapshot(t, table)))
+		if err == nil && len(done.Busy) != 3 {
+			err = fmt.Errorf("%+v", done)
+		}
+		ended <- err
+	}()
+	d.exec("SET statement_timeout = '10s'")
+	for over := false; !over; {
+		insert(t, d.Conn, "a") // beside the reader, whose transaction stays open
+		select {
+		case err := <-ended:
+			require.NoError(t, err)
+			over = true
+		default:
+		}
+	}
+	exec(t, reader, "COMMIT")
+	require.Len(t, retain(t, table, postgres.Retention{}, cursorAt(snapshot(t, table))).Dropped, 3)
+}
+
+// Of a plain table a bounded number of rows goes: the oldest, published, old
+// enough, and held by nobody.
+func TestPlainTableIsEmptied(t *testing.T) {
+	d := migrated(t, shared)
+	table := d.table(postgres.Config{Columns: postgres.Columns{Timestamp: "created_at"}})
+	const old = "INSERT INTO outbox (aggregatetype, type, created_at) SELECT 'a', 'b', now() - interval '2 days' FROM generate_series(1, $1)"
+	d.exec(old, 2500)
+	young := insert(t, d.Conn, "young")
+	published := cursorAt(snapshot(t, table))
+	d.exec(old, 3)
+
+	holder := d.connect()
+	exec(t, holder, "BEGIN")
+	exec(t, holder, "SELECT FROM outbox WHERE seq = 1 FOR UPDATE")
+	require.Equal(t, postgres.Retained{Deleted: 1500}, retain(t, table, postgres.Retention{Rows: 1500}, published))
+	exec(t, holder, "COMMIT")
+	require.Equal(t, int64(1000), retain(t, table, postgres.Retention{}, published).Deleted)
+	require.Zero(t, retain(t, table, postgres.Retention{}, published).Deleted)
+	left := seqs(t, table, "", snapshot(t, table).Text)
+	require.Equal(t, []int64{young, young + 1, young + 2, young + 3}, left)
+	require.Equal(t, int64(1), retain(t, table, postgres.Retention{Keep: time.Nanosecond}, published).Deleted)
+
+	all := cursorAt(snapshot(t, table))
+	require.Equal(t, int64(3), retain(t, d.table(postgres.Config{}), postgres.Retention{}, all).Deleted, "without a timestamp")
+}
+
+func TestRetentionKnowsTheKey(t *testing.T) {
+	d := open(t, shared)
+	d.exec(`CREATE TABLE outbox (id uuid, aggregatetype text, aggregateid text, type text, payload jsonb, seq bigserial, xid xid8 NOT NULL DEFAULT pg_current_xact_id()) PARTITION BY RANGE (seq);
+		CREATE INDEX ON outbox (xid, seq); CREATE TABLE p1 PARTITION OF outbox FOR VALUES FROM (0) TO (1000)`)
+	table := d.table(postgres.Config{})
+	require.NoError(t, table.Check(t.Context()))
+	_, err := table.Retain(t.Context(), postgres.Retention{}, cursorAt(snapshot(t, table)))
+	require.ErrorContains(t, err, "timestamptz")
+}
