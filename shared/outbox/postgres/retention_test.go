@@ -100,7 +100,7 @@ func TestRetentionKeepsAnOpenWindow(t *testing.T) {
 	c.Open, c.Seq, c.LastSeq = &outbox.Plan{Window: outbox.Window{From: s1.Text, To: s2.Text}}, 1, 1
 	require.Equal(t, []string{d.partition(3)}, retain(t, table, postgres.Retention{}, c).Unpublished)
 	c.Done = ""
-	require.Len(t, retain(t, table, postgres.Retention{}, c).Dropped, 0)
+	require.Empty(t, retain(t, table, postgres.Retention{}, c).Dropped)
 }
 
 // O27: a late writer still fills the partition: it is not dropped, neither while
@@ -130,9 +130,10 @@ func TestO28DropGivesUp(t *testing.T) {
 	reader := d.connect()
 	exec(t, reader, "BEGIN")
 	_ = query[int](t, reader, "SELECT count(*) FROM outbox")
+	cursor := cursorAt(snapshot(t, table))
 	ended := make(chan error)
 	go func() {
-		done, err := table.Retain(t.Context(), postgres.Retention{LockTimeout: 20 * time.Millisecond}, cursorAt(snapshot(t, table)))
+		done, err := table.Retain(t.Context(), postgres.Retention{LockTimeout: 20 * time.Millisecond}, cursor)
 		if err == nil && len(done.Busy) != 3 {
 			err = fmt.Errorf("%+v", done)
 		}
