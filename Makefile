@@ -46,6 +46,10 @@ $(LOCAL):
 demo: $(SETUP) $(LOCAL) ## Prove the guarantees on a million records, under kills (ARGS="--records 100000")
 	@exec $(LOCAL) demo $(ARGS)
 
+.PHONY: torture
+torture: $(SETUP) $(LOCAL) ## Kill everything by a schedule and count what is lost and doubled (ARGS="--kills 60 --controls 16"; KAFKA=apache)
+	@exec $(LOCAL) torture $(ARGS)
+
 .PHONY: local
 local: $(SETUP) $(LOCAL) ## Run the whole stack until Ctrl-C (ARGS="--topic clicks"; KAFKA=apache or host:port)
 	@exec $(LOCAL) up $(ARGS)
@@ -84,7 +88,7 @@ bench: $(SETUP) ## Measure the sink against other ways (writes bench.json)
 
 .PHONY: clean
 clean: ## Remove what was built and the data of the local stack (not the downloads)
-	rm -rf .build .cache/local .cache/demo .cache/invoke bench.json
+	rm -rf .build .cache/local .cache/demo .cache/torture .cache/invoke bench.json
 
 .PHONY: synth
 synth: $(SETUP) ## Synthesise the CloudFormation templates of every example (cdk.out/<example>)
