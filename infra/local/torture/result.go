@@ -25,8 +25,10 @@ type Result struct {
 	Subject string
 	Outcome
 	Kills, Faults int64
-	// Planned is how many kills the schedule has for the subject.
-	Planned int64
+	// Planned is how many kills the schedule has for the subject; CutShort that
+	// the time was over before them.
+	Planned  int64
+	CutShort bool
 	// Took is from the first record to the last one settled.
 	Took    time.Duration
 	Events  []Event
@@ -45,6 +47,8 @@ func (r *Result) Verdict() error {
 		return fmt.Errorf("%s %s (lost %d, duplicated %d, wrong values %d)", r.Subject, what, r.Lost, r.Duplicated, r.WrongValues)
 	}
 	switch {
+	case r.Kills < r.Planned && !r.CutShort:
+		return fmt.Errorf("%s met %d of %d kills: the schedule was not performed", r.Subject, r.Kills, r.Planned)
 	case r.WrongValues > 0:
 		return fail("stored what was never produced")
 	case r.Subject == ExactlyOnce && !r.Exact():

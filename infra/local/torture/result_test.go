@@ -17,7 +17,7 @@ import (
 
 // outcome is a result that is right for each subject.
 func outcome(subject string) Result {
-	r := Result{Subject: subject, Kills: 10, Took: 5 * time.Second}
+	r := Result{Subject: subject, Kills: 10, Planned: 10, Took: 5 * time.Second}
 	r.Count = oracle.Count{Produced: 100, Stored: 98, DeadLetters: 1, Tombstones: 1}
 	switch subject {
 	case AtLeastOnce, Naive:
@@ -32,6 +32,8 @@ func TestVerdict(t *testing.T) {
 	for _, subject := range Names() {
 		r := outcome(subject)
 		require.NoError(t, r.Verdict(), subject)
+		r.Kills, r.CutShort = 9, true
+		require.NoError(t, r.Verdict(), "the time was over")
 	}
 	for name, c := range map[string]struct {
 		subject string
@@ -41,6 +43,7 @@ func TestVerdict(t *testing.T) {
 		"exactly-once doubles":            {ExactlyOnce, func(r *Result) { r.Duplicated = 1 }},
 		"exactly-once changes a value":    {ExactlyOnce, func(r *Result) { r.WrongValues = 1 }},
 		"exactly-once does not add up":    {ExactlyOnce, func(r *Result) { r.Stored = 97 }},
+		"kills are missing":               {ExactlyOnce, func(r *Result) { r.Kills = 9 }},
 		"at-least-once loses":             {AtLeastOnce, func(r *Result) { r.Lost = 1 }},
 		"at-least-once doubles nothing":   {AtLeastOnce, func(r *Result) { r.Duplicated = 0 }},
 		"at-most-once doubles":            {AtMostOnce, func(r *Result) { r.Duplicated = 1 }},

@@ -37,6 +37,8 @@ type trial struct {
 	events  []Event
 	kills   int64
 	faults  int64
+	// cutShort: the time was over before the schedule.
+	cutShort bool
 }
 
 func (t *trial) run(ctx context.Context) (Result, error) {
@@ -62,7 +64,7 @@ func (t *trial) run(ctx context.Context) (Result, error) {
 	}
 	return Result{
 		Subject: t.name, Outcome: outcome, Kills: t.kills, Faults: t.faults, Planned: int64(planned),
-		Took: took, Events: t.events, Samples: t.samples,
+		CutShort: t.cutShort, Took: took, Events: t.events, Samples: t.samples,
 	}, nil
 }
 
@@ -99,8 +101,9 @@ func (t *trial) torture(ctx context.Context) error {
 	}
 }
 
-// feed keeps the backlog full until ctx ends. A portion is never given up half way: what was
-// sent without an acknowledgement would be in the topic and in no count.
+// feed keeps the backlog full until ctx ends. A portion is never given up half
+// way: what was sent without an acknowledgement would be in the topic and in no
+// count.
 func (t *trial) feed(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if p := t.now.Load(); p.Produced-p.Settled > backlog-portion {
@@ -155,6 +158,7 @@ func (t *trial) perform(ctx context.Context) error {
 		}
 		select {
 		case <-limit:
+			t.cutShort = true
 			t.say("%s: the time is over after %d kills", t.name, t.kills)
 			return nil
 		default:
