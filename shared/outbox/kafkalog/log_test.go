@@ -19,3 +19,11 @@ func TestLog(t *testing.T) {
 		return newWorld(t, b, "orders")
 	})
 }
+
+// TestChaos lets pollers compete and crash on the embedded broker.
+func TestChaos(t *testing.T) {
+	b, err := broker.Embedded(broker.EmbeddedConfig{})
+	require.NoError(t, err)
+	defer b.Close()
+	runChaos(t, b, "orders", 30)
+}

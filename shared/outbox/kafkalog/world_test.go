@@ -26,37 +26,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a broker as the conformance suite wants it. Topics are of this world
-// only: an Apache Kafka serves many of them.
+// world is a broker as the conformance suite wants it. Its topics bear the name of
+// its outbox: an Apache Kafka serves many of them.
 type world struct {
 	broker broker.Broker
 	outbox string
 	wire   *wire
 }
 
-func newWorld(t *testing.T, b broker.Broker, outbox string) *world {
+func newWorld(t testing.TB, b broker.Broker, outbox string) *world {
 	t.Helper()
 	w := &world{broker: b, outbox: outbox, wire: &wire{}}
-	w.remove(t, logtest.Topic)
-	require.NoError(t, broker.CreateTopics(t.Context(), b, broker.Topic{Name: logtest.Topic, Partitions: logtest.Partitions}))
+	require.NoError(t, broker.CreateTopics(t.Context(), b, broker.Topic{Name: w.Topic(), Partitions: logtest.Partitions}))
 	return w
 }
 
-func (w *world) remove(t *testing.T, topic string) {
-	t.Helper()
-	admin := kadm.NewClient(w.client(t))
-	for {
-		topics, err := admin.ListTopics(t.Context())
-		require.NoError(t, err)
-		if !topics.Has(topic) {
-			return
-		}
-		_, err = admin.DeleteTopic(t.Context(), topic)
-		if err != nil {
-			t.Logf("delete topic %s: %v", topic, err)
-		}
-	}
-}
+func (w *world) Topic() string { return "outbox.event." + w.outbox }
 
 func (w *world) client(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
@@ -84,11 +69,11 @@ func (w *world) Log(t *testing.T) outbox.Log {
 func (w *world) Grow(t *testing.T) {
 	t.Helper()
 	admin := kadm.NewClient(w.client(t))
-	_, err := admin.UpdatePartitions(t.Context(), logtest.Partitions+1, logtest.Topic)
+	_, err := admin.UpdatePartitions(t.Context(), logtest.Partitions+1, w.Topic())
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		topics, err := admin.ListTopics(t.Context(), logtest.Topic)
-		return err == nil && len(topics[logtest.Topic].Partitions) == logtest.Partitions+1
+		topics, err := admin.ListTopics(t.Context(), w.Topic())
+		return err == nil && len(topics[w.Topic()].Partitions) == logtest.Partitions+1
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
@@ -117,7 +102,7 @@ func (w *world) Truncate(t *testing.T) {
 // Records reads to the end of the partition as it is now.
 func (w *world) Records(t *testing.T, partition int32, committed bool) []kafka.Record {
 	t.Helper()
-	return readTopic(t, w, logtest.Topic, partition, committed)
+	return readTopic(t, w, w.Topic(), partition, committed)
 }
 
 func readTopic(t *testing.T, w *world, topic string, partition int32, committed bool) []kafka.Record {
@@ -164,16 +149,25 @@ const (
 	cutAfter
 )
 
-// wire is the network between logs and brokers: it can cut the connection before
-// an EndTxn is sent, or when its answer comes.
+// wire is the network between one poller and the brokers. It can be cut at the
+// next EndTxn, and once after a number of requests of any kind: before the
+// request is sent, or when its answer comes. A deadly cut is the poller's end.
 type wire struct {
-	next atomic.Int32
+	next             atomic.Int32
+	after            int64 // requests; 0 is never
+	deadly, answered bool
 
-	mu  sync.Mutex
-	cut func() // called when a connection is cut: whoever waits gives up
+	requests, cuts atomic.Int64
+	dead           atomic.Bool
+
+	mu         sync.Mutex
+	cut, death func() // called when a connection is cut: whoever waits gives up
 }
 
 func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if w.dead.Load() {
+		return nil, net.ErrClosed
+	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, network, address)
 	if err != nil {
@@ -188,12 +182,40 @@ func (w *wire) onCut(f func()) {
 	w.cut = f
 }
 
+func (w *wire) onDeath(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.death = f
+}
+
 func (w *wire) cutNow() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.cuts.Add(1)
+	if w.deadly {
+		w.dead.Store(true)
+		w.death()
+	}
 	if w.cut != nil {
 		w.cut()
 	}
+}
+
+// fate is what happens to a request.
+func (w *wire) fate(request []byte) int32 {
+	if len(request) < 6 {
+		return cutNot
+	}
+	if w.requests.Add(1) == w.after {
+		if w.answered {
+			return cutAfter
+		}
+		return cutBefore
+	}
+	if binary.BigEndian.Uint16(request[4:]) == uint16(kmsg.EndTxn) {
+		return w.next.Swap(cutNot)
+	}
+	return cutNot
 }
 
 type conn struct {
@@ -203,15 +225,16 @@ type conn struct {
 }
 
 func (c *conn) Write(b []byte) (int, error) {
-	if len(b) >= 6 && binary.BigEndian.Uint16(b[4:]) == uint16(kmsg.EndTxn) {
-		switch c.wire.next.Swap(cutNot) {
-		case cutBefore:
-			c.wire.cutNow()
-			_ = c.Close()
-			return 0, io.ErrClosedPipe
-		case cutAfter:
-			c.swallow.Store(true)
-		}
+	if c.wire.dead.Load() {
+		return 0, net.ErrClosed
+	}
+	switch c.wire.fate(b) {
+	case cutBefore:
+		c.wire.cutNow()
+		_ = c.Close()
+		return 0, net.ErrClosed
+	case cutAfter:
+		c.swallow.Store(true)
 	}
 	return c.Conn.Write(b)
 }
@@ -221,6 +244,9 @@ func (c *conn) Read(b []byte) (int, error) {
 	if err == nil && n > 0 && c.swallow.Load() {
 		c.wire.cutNow()
 		_ = c.Close()
+		return 0, io.EOF
+	}
+	if c.wire.dead.Load() {
 		return 0, io.EOF
 	}
 	return n, err
@@ -239,4 +265,27 @@ func (c *cuttable) Commit(ctx context.Context, t outbox.Transaction) error {
 	c.wire.onCut(cancel)
 	defer c.wire.onCut(nil)
 	return c.Log.Commit(ctx, t)
+}
+
+func (c *cuttable) Close(ctx context.Context) error {
+	if c.wire.dead.Load() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		cancel() // it is gone, and closes nothing
+	}
+	return c.Log.Close(ctx)
+}
+
+// contextUntil ends when stop is closed.
+func contextUntil(t testing.TB, stop <-chan struct{}) (context.Context, context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }

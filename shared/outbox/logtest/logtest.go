@@ -15,19 +15,18 @@ import (
 	"oncehouse/shared/outbox"
 )
 
-// Topic is the topic that a World has, with Partitions partitions.
-const (
-	Topic      = "outbox.event.order"
-	Partitions = 3
-)
+// Partitions is how many the topic of a World has at first.
+const Partitions = 3
 
-// World is a broker with Topic and nothing in it.
+// World is a broker with one topic, and nothing in it.
 type World interface {
+	// Topic is the topic's name.
+	Topic() string
 	// Log returns one more log of the shard 0 of 1 of an outbox.
 	Log(t *testing.T) outbox.Log
-	// Records reads all of a partition of Topic: everything, or what is committed.
+	// Records reads all of a partition of the topic: everything, or what is committed.
 	Records(t *testing.T, partition int32, committed bool) []kafka.Record
-	// Grow gives Topic one more partition.
+	// Grow gives the topic one more partition.
 	Grow(t *testing.T)
 	// Break makes the next commit of any log fail: before anything is committed,
 	// or after all of it is, with the answer lost.
@@ -91,22 +90,22 @@ func CursorAt(window int64) outbox.Cursor {
 }
 
 // PlanOf is a plan of a window.
-func PlanOf(window int64) *outbox.Plan {
+func PlanOf(topic string, window int64) *outbox.Plan {
 	return &outbox.Plan{
 		Version: 1, Incarnation: "i", Number: window,
 		Window: outbox.Window{From: fmt.Sprintf("%d:%d:", window-1, window-1), To: fmt.Sprintf("%d:%d:3,4", window, window)},
-		Topics: map[string]outbox.Topic{Topic: {Partitions: Partitions, MaxMessageBytes: 1 << 20}},
+		Topics: map[string]outbox.Topic{topic: {Partitions: Partitions, MaxMessageBytes: 1 << 20}},
 		Dead:   []int64{7}, DeadTopic: "dead", Routing: "r",
 		Identity: outbox.Identity{SystemID: 1 << 63, Timeline: 1, TableOID: 7},
 	}
 }
 
 // RecordsOf are n records, round robin over the partitions.
-func RecordsOf(window int64, n int) []outbox.Record {
+func RecordsOf(topic string, window int64, n int) []outbox.Record {
 	records := make([]outbox.Record, n)
 	for i := range records {
 		records[i] = outbox.Record{
-			Topic: Topic, Partition: int32(i % Partitions), Key: []byte(fmt.Sprint(i)), Value: fmt.Appendf(nil, "%d.%d", window, i),
+			Topic: topic, Partition: int32(i % Partitions), Key: []byte(fmt.Sprint(i)), Value: fmt.Appendf(nil, "%d.%d", window, i),
 			Headers: []outbox.Header{{Key: "id", Value: []byte(fmt.Sprint(i))}},
 		}
 	}
@@ -131,11 +130,11 @@ func empty(t *testing.T, w World) {
 
 func together(t *testing.T, w World) {
 	l := opened(t, w)
-	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(2), Records: RecordsOf(2, 100), Cursor: CursorAt(2)}))
-	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(3, 10), Cursor: CursorAt(3)}))
+	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(w.Topic(), 2), Records: RecordsOf(w.Topic(), 2, 100), Cursor: CursorAt(2)}))
+	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(w.Topic(), 3, 10), Cursor: CursorAt(3)}))
 	for p := range int32(Partitions) {
 		var want []string
-		for _, batch := range [][]outbox.Record{RecordsOf(2, 100), RecordsOf(3, 10)} {
+		for _, batch := range [][]outbox.Record{RecordsOf(w.Topic(), 2, 100), RecordsOf(w.Topic(), 3, 10)} {
 			for _, r := range batch {
 				if r.Partition == p {
 					want = append(want, string(r.Value))
@@ -151,12 +150,12 @@ func together(t *testing.T, w World) {
 func bytes(t *testing.T, w World) {
 	l := opened(t, w)
 	sent := []outbox.Record{
-		{Topic: Topic, Key: nil, Value: nil, Timestamp: 1774748700123, Headers: []outbox.Header{}},
-		{Topic: Topic, Key: []byte{}, Value: []byte{}, Timestamp: 1, Headers: []outbox.Header{}},
-		{Topic: Topic, Key: []byte{0, 255}, Value: []byte(`{"a": null, "b":[], "c":[1,"x",[null]]}`), Timestamp: 1774748700123, Headers: []outbox.Header{
+		{Topic: w.Topic(), Key: nil, Value: nil, Timestamp: 1774748700123, Headers: []outbox.Header{}},
+		{Topic: w.Topic(), Key: []byte{}, Value: []byte{}, Timestamp: 1, Headers: []outbox.Header{}},
+		{Topic: w.Topic(), Key: []byte{0, 255}, Value: []byte(`{"a": null, "b":[], "c":[1,"x",[null]]}`), Timestamp: 1774748700123, Headers: []outbox.Header{
 			{Key: "id", Value: []byte{0x80}}, {Key: "id", Value: nil}, {Key: "x", Value: []byte{}},
 		}},
-		{Topic: Topic, Key: []byte("k"), Value: make([]byte, 900_000), Timestamp: 1774748700124, Headers: []outbox.Header{}},
+		{Topic: w.Topic(), Key: []byte("k"), Value: make([]byte, 900_000), Timestamp: 1774748700124, Headers: []outbox.Header{}},
 	}
 	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Records: slices.Clone(sent), Cursor: CursorAt(2)}))
 	got := w.Records(t, 0, true)
@@ -179,8 +178,8 @@ func cursorAlone(t *testing.T, w World) {
 		require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Cursor: CursorAt(window)}))
 	}
 	cursor := CursorAt(150)
-	cursor.Open, cursor.Seq = PlanOf(150), 9
-	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(150), Cursor: cursor}))
+	cursor.Open, cursor.Seq = PlanOf(w.Topic(), 150), 9
+	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(w.Topic(), 150), Cursor: cursor}))
 	require.Equal(t, outbox.Standing{Cursor: &cursor}, open(t, l))
 }
 
@@ -188,18 +187,18 @@ func failedCommit(t *testing.T, w World) {
 	l, old := opened(t, w), CursorAt(1)
 	for range 100 { // more than a first look behind the cursor
 		w.Break(t, false)
-		require.Error(t, l.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(2), Records: RecordsOf(2, 3), Cursor: CursorAt(2)}))
-		require.Equal(t, outbox.Standing{Cursor: &old, Plan: PlanOf(2)}, open(t, l))
+		require.Error(t, l.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(w.Topic(), 2), Records: RecordsOf(w.Topic(), 2, 3), Cursor: CursorAt(2)}))
+		require.Equal(t, outbox.Standing{Cursor: &old, Plan: PlanOf(w.Topic(), 2)}, open(t, l))
 	}
 	w.Break(t, false)
-	extended := PlanOf(2)
+	extended := PlanOf(w.Topic(), 2)
 	extended.Dead = []int64{7, 8}
-	require.Error(t, l.Commit(t.Context(), outbox.Transaction{Plan: extended, Records: RecordsOf(2, 3), Cursor: CursorAt(2)}))
+	require.Error(t, l.Commit(t.Context(), outbox.Transaction{Plan: extended, Records: RecordsOf(w.Topic(), 2, 3), Cursor: CursorAt(2)}))
 	require.Equal(t, outbox.Standing{Cursor: &old, Plan: extended}, open(t, l), "the last plan counts")
 	w.Break(t, false)
-	require.Error(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(2, 3), Cursor: CursorAt(2)}))
+	require.Error(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(w.Topic(), 2, 3), Cursor: CursorAt(2)}))
 	require.Equal(t, outbox.Standing{Cursor: &old, Plan: extended}, open(t, l), "a plan stays until a cursor is committed")
-	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(2, 3), Cursor: CursorAt(2)}))
+	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(w.Topic(), 2, 3), Cursor: CursorAt(2)}))
 	finished := CursorAt(2)
 	require.Equal(t, outbox.Standing{Cursor: &finished}, open(t, l))
 	require.Equal(t, []string{"2.0"}, values(w.Records(t, 0, true)))
@@ -208,7 +207,7 @@ func failedCommit(t *testing.T, w World) {
 func lostAnswer(t *testing.T, w World) {
 	l := opened(t, w)
 	w.Break(t, true)
-	require.Error(t, l.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(2), Records: RecordsOf(2, 3), Cursor: CursorAt(2)}))
+	require.Error(t, l.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(w.Topic(), 2), Records: RecordsOf(w.Topic(), 2, 3), Cursor: CursorAt(2)}))
 	cursor := CursorAt(2)
 	require.Equal(t, outbox.Standing{Cursor: &cursor}, open(t, l))
 	require.Equal(t, []string{"2.0"}, values(w.Records(t, 0, true)))
@@ -219,9 +218,9 @@ func fencing(t *testing.T, w World) {
 	young := w.Log(t)
 	cursor := CursorAt(1)
 	require.Equal(t, outbox.Standing{Cursor: &cursor}, open(t, young))
-	err := old.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(2), Records: RecordsOf(2, 3), Cursor: CursorAt(2)})
+	err := old.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(w.Topic(), 2), Records: RecordsOf(w.Topic(), 2, 3), Cursor: CursorAt(2)})
 	require.ErrorIs(t, err, outbox.ErrFenced)
-	require.NoError(t, young.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(2), Records: RecordsOf(2, 3), Cursor: CursorAt(2)}))
+	require.NoError(t, young.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(w.Topic(), 2), Records: RecordsOf(w.Topic(), 2, 3), Cursor: CursorAt(2)}))
 	require.Equal(t, []string{"2.0"}, values(w.Records(t, 0, true)))
 	require.Equal(t, []string{"2.0"}, values(w.Records(t, 0, false)), "the fenced one wrote nothing")
 	require.NoError(t, young.Close(t.Context()))
@@ -241,20 +240,20 @@ func takeBack(t *testing.T, w World) {
 func abortedSeen(t *testing.T, w World) {
 	l := opened(t, w)
 	w.Break(t, false)
-	require.Error(t, l.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(2), Records: RecordsOf(2, 3), Cursor: CursorAt(2)}))
+	require.Error(t, l.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(w.Topic(), 2), Records: RecordsOf(w.Topic(), 2, 3), Cursor: CursorAt(2)}))
 	open(t, l)
-	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(2, 6), Cursor: CursorAt(2)}))
+	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(w.Topic(), 2, 6), Cursor: CursorAt(2)}))
 	require.Equal(t, []string{"2.0", "2.3"}, values(w.Records(t, 0, true)))
 	require.Equal(t, []string{"2.0", "2.0", "2.3"}, values(w.Records(t, 0, false)))
 }
 
 func topics(t *testing.T, w World) {
 	l := opened(t, w)
-	found, err := l.Topics(t.Context(), []string{Topic, "no-such-topic"})
+	found, err := l.Topics(t.Context(), []string{w.Topic(), "no-such-topic"})
 	require.NoError(t, err)
 	require.Len(t, found, 1)
-	require.EqualValues(t, Partitions, found[Topic].Partitions)
-	require.Greater(t, found[Topic].MaxMessageBytes, int32(900_000))
+	require.EqualValues(t, Partitions, found[w.Topic()].Partitions)
+	require.Greater(t, found[w.Topic()].MaxMessageBytes, int32(900_000))
 	none, err := l.Topics(t.Context(), []string{"no-such-topic"})
 	require.NoError(t, err)
 	require.Empty(t, none)
@@ -262,16 +261,16 @@ func topics(t *testing.T, w World) {
 
 func grown(t *testing.T, w World) {
 	l := opened(t, w)
-	_, err := l.Topics(t.Context(), []string{Topic})
+	_, err := l.Topics(t.Context(), []string{w.Topic()})
 	require.NoError(t, err)
-	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(2, 3), Cursor: CursorAt(2)}))
+	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(w.Topic(), 2, 3), Cursor: CursorAt(2)}))
 	w.Grow(t)
 	open(t, l)
-	found, err := l.Topics(t.Context(), []string{Topic})
+	found, err := l.Topics(t.Context(), []string{w.Topic()})
 	require.NoError(t, err)
-	require.EqualValues(t, Partitions+1, found[Topic].Partitions)
+	require.EqualValues(t, Partitions+1, found[w.Topic()].Partitions)
 	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{
-		Records: []outbox.Record{{Topic: Topic, Partition: Partitions, Value: []byte("new")}}, Cursor: CursorAt(3),
+		Records: []outbox.Record{{Topic: w.Topic(), Partition: Partitions, Value: []byte("new")}}, Cursor: CursorAt(3),
 	}))
 	require.Equal(t, []string{"new"}, values(w.Records(t, Partitions, true)))
 }
@@ -289,7 +288,7 @@ func closing(t *testing.T, w World) {
 	require.NoError(t, l.Close(t.Context()))
 	open(t, l)
 	w.Break(t, false)
-	require.Error(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(1, 3), Cursor: CursorAt(1)}))
+	require.Error(t, l.Commit(t.Context(), outbox.Transaction{Records: RecordsOf(w.Topic(), 1, 3), Cursor: CursorAt(1)}))
 	require.NoError(t, l.Close(t.Context()))
 	require.NoError(t, l.Close(t.Context()))
 	require.Empty(t, w.Records(t, 0, true), "and nothing holds back who reads committed records")
@@ -308,7 +307,7 @@ func cancelled(t *testing.T, w World) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	begun := time.Now()
-	require.Error(t, l.Commit(ctx, outbox.Transaction{Records: RecordsOf(2, 3), Cursor: CursorAt(2)}))
+	require.Error(t, l.Commit(ctx, outbox.Transaction{Records: RecordsOf(w.Topic(), 2, 3), Cursor: CursorAt(2)}))
 	require.Less(t, time.Since(begun), 10*time.Second)
 	cursor := CursorAt(1)
 	require.Equal(t, outbox.Standing{Cursor: &cursor}, open(t, l))

@@ -10,10 +10,14 @@ import (
 	"oncehouse/shared/outbox/memory"
 )
 
+const topic = "outbox.event.order"
+
 type world struct {
 	kafka *memory.Kafka
 	next  memory.Fault // of the next transaction's end
 }
+
+func (*world) Topic() string { return topic }
 
 func (w *world) Log(*testing.T) outbox.Log {
 	l := w.kafka.Log("orders", outbox.Shard{Of: 1})
@@ -29,11 +33,11 @@ func (w *world) Log(*testing.T) outbox.Log {
 }
 
 func (w *world) Records(_ *testing.T, partition int32, committed bool) []kafka.Record {
-	records, _ := w.kafka.Read(logtest.Topic, partition, 0, committed)
+	records, _ := w.kafka.Read(topic, partition, 0, committed)
 	return records
 }
 
-func (w *world) Grow(*testing.T) { w.kafka.Create(logtest.Topic, logtest.Partitions+1, 1<<20) }
+func (w *world) Grow(*testing.T) { w.kafka.Create(topic, logtest.Partitions+1, 1<<20) }
 
 func (w *world) Truncate(*testing.T) { w.kafka.Expire("orders", outbox.Shard{Of: 1}) }
 
@@ -47,7 +51,7 @@ func (w *world) Break(_ *testing.T, after bool) {
 func TestLog(t *testing.T) {
 	logtest.Run(t, func(*testing.T) logtest.World {
 		w := &world{kafka: memory.NewKafka()}
-		w.kafka.Create(logtest.Topic, logtest.Partitions, 1<<20)
+		w.kafka.Create(topic, logtest.Partitions, 1<<20)
 		return w
 	})
 }

@@ -1,0 +1,86 @@
+package kafkalog_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"oncehouse/infra/local/broker"
+	"oncehouse/shared/outbox"
+	"oncehouse/shared/outbox/kafkalog"
+	"oncehouse/shared/outbox/memory"
+)
+
+// BenchmarkPoller publishes rows of 1 kB in transactions of 1000, from a table in
+// memory to the embedded broker.
+func BenchmarkPoller(b *testing.B) {
+	for _, partitions := range []int32{1, 6} {
+		for _, compression := range []string{"lz4", "none"} {
+			b.Run(fmt.Sprintf("partitions=%d/%s", partitions, compression), func(b *testing.B) {
+				benchmarkPoller(b, partitions, compression)
+			})
+		}
+	}
+}
+
+func benchmarkPoller(b *testing.B, partitions int32, compression string) {
+	kafka, err := broker.Embedded(broker.EmbeddedConfig{})
+	require.NoError(b, err)
+	defer kafka.Close()
+	require.NoError(b, broker.CreateTopics(b.Context(), kafka, broker.Topic{Name: "outbox.event.order", Partitions: partitions}))
+	w := &world{broker: kafka, outbox: "bench"}
+	c := w.config()
+	c.Compression = compression
+	log, err := kafkalog.New(c)
+	require.NoError(b, err)
+	router, err := outbox.NewRouter(outbox.Routing{Placement: "type:header:eventType"})
+	require.NoError(b, err)
+
+	const rows = 1000
+	db := memory.NewDatabase()
+	tx := db.Begin()
+	for i := range rows * b.N {
+		aggregate := fmt.Sprintf("order-%d", i%5000)
+		tx.Insert(outbox.Row{
+			ID: fmt.Sprintf("018f3c5e-0000-7000-8000-%012d", i), AggregateType: "order", AggregateID: &aggregate,
+			Type: "OrderChanged", Payload: payload(i), Timestamp: 1774748700123,
+		})
+	}
+	tx.Commit()
+	var slowest, sum time.Duration
+	done := 0
+	stop := make(chan struct{})
+	poller, err := outbox.NewPoller(outbox.Shard{Of: 1}, db.Table(outbox.Shard{Of: 1}), log, router, outbox.Rules{
+		Initialise: outbox.FromBeginning, Rows: rows,
+		Observe: func(c outbox.Commit) {
+			sum += c.Took
+			slowest = max(slowest, c.Took)
+			if done += c.Rows; done == rows*b.N {
+				close(stop)
+			}
+		},
+	})
+	require.NoError(b, err)
+	ctx, cancel := contextUntil(b, stop)
+	defer cancel()
+	b.ReportAllocs()
+	b.ResetTimer()
+	tally, err := poller.Run(ctx, time.Now().Add(time.Hour))
+	b.StopTimer()
+	require.NoError(b, err)
+	require.EqualValues(b, rows*b.N, tally.Rows)
+	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "rows/s")
+	b.ReportMetric(float64(sum.Milliseconds())/float64(tally.Transactions), "ms/transaction")
+	b.ReportMetric(float64(slowest.Milliseconds()), "ms/slowest")
+}
+
+// payload is 1 kB of JSON that compresses about as events do.
+func payload(i int) []byte {
+	text := fmt.Appendf(nil, `{"order":%d,"state":"changed","lines":[`, i)
+	for line := 0; len(text) < 980; line++ {
+		text = fmt.Appendf(text, `{"sku":"%08x","n":%d},`, (i*31+line)*2654435761%(1<<32), line)
+	}
+	return append(text[:len(text)-1], `]}`...)
+}
