@@ -6,7 +6,7 @@ CREATE TABLE outbox (
     id            uuid        NOT NULL DEFAULT gen_random_uuid() PRIMARY KEY,
     aggregatetype text        NOT NULL,      -- names the topic: outbox.event.<aggregatetype>
     aggregateid   text,                      -- the key: events of one aggregate keep their order
-    type          text        NOT NULL,      -- goes into a header
+    type          text        NOT NULL,      -- can go into a header
     payload       jsonb,                     -- or json, text, bytea; NULL is a tombstone
     created_at    timestamptz NOT NULL DEFAULT now(),
     -- Both are filled in by PostgreSQL. CACHE 1: a session that keeps values in

@@ -12,7 +12,7 @@ CREATE TABLE outbox (
     id            uuid        NOT NULL DEFAULT gen_random_uuid(),
     aggregatetype text        NOT NULL,      -- names the topic: outbox.event.<aggregatetype>
     aggregateid   text,                      -- the key: events of one aggregate keep their order
-    type          text        NOT NULL,      -- goes into a header
+    type          text        NOT NULL,      -- can go into a header
     payload       jsonb,                     -- or json, text, bytea; NULL is a tombstone
     created_at    timestamptz NOT NULL DEFAULT now(), -- when the transaction began: leave it to the default
     -- Both are filled in by PostgreSQL. An identity column would do from version
