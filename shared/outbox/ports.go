@@ -14,9 +14,9 @@ type Table interface {
 	Check(ctx context.Context) error
 	// Snapshot takes a snapshot of the running database. A replica is a *Refusal.
 	Snapshot(ctx context.Context) (Snapshot, error)
-	// Flushed waits until everything that s shows as ended has reached the disk:
-	// before, a crash may hand out a transaction id again that s calls ended.
-	// Nothing that rests on s may be written before (O31). It is an error if the
+	// Flushed waits until everything that s, the last snapshot, shows as ended has
+	// reached the disk: before, a crash may hand out a transaction id again that s
+	// calls ended. Nothing that rests on s may be written before (O31). It is an error if the
 	// server may have crashed since s was taken: its log can have reached the same
 	// place by other records. A connection that lived since then is the proof.
 	Flushed(ctx context.Context, s Snapshot) error

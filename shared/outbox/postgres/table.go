@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,12 @@ type Table struct {
 	layout atomic.Pointer[layout]
 	// history is the server's that gave the last snapshot.
 	history atomic.Pointer[history]
+
+	mu sync.Mutex // of what follows
+	// control is the connection that took the last snapshot; nil if there is none.
+	// While it lives, the server did not crash: a crash ends every connection.
+	control *pgxpool.Conn
+	last    outbox.Snapshot
 }
 
 var _ outbox.Table = (*Table)(nil)
@@ -64,7 +71,7 @@ func Open(pool *pgxpool.Config, c Config) (*Table, error) {
 		return nil, fmt.Errorf("configure the outbox table: %w", err)
 	}
 	pool = pool.Copy()
-	pool.MaxConns = 3 // rows, flush, and one to spare for retention
+	pool.MaxConns = 3 // snapshots, rows, retention
 	if pool.ConnConfig.RuntimeParams["application_name"] == "" {
 		pool.ConnConfig.RuntimeParams["application_name"] = "oncehouse-outbox"
 	}
@@ -85,7 +92,20 @@ func Open(pool *pgxpool.Config, c Config) (*Table, error) {
 }
 
 // Close closes the connections.
-func (t *Table) Close() { t.pool.Close() }
+func (t *Table) Close() {
+	t.mu.Lock()
+	t.disconnect()
+	t.mu.Unlock()
+	t.pool.Close()
+}
+
+// disconnect gives the control connection back.
+func (t *Table) disconnect() {
+	if t.control != nil {
+		t.control.Release()
+		t.control = nil
+	}
+}
 
 // session is what every connection is set to.
 func (c Config) session() [][2]string {
@@ -180,12 +200,13 @@ func (t *Table) acquire(ctx context.Context) (*pgxpool.Conn, history, error) {
 	if err != nil {
 		return nil, history{}, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	h, ok := conn.Conn().PgConn().CustomData()[historyKey].(history)
-	if !ok {
-		conn.Release()
-		return nil, history{}, errors.New("connect to PostgreSQL: the session is not set up")
-	}
-	return conn, h, nil
+	return conn, historyOf(conn.Conn()), nil
+}
+
+// historyOf is what greet found out.
+func historyOf(conn *pgx.Conn) history {
+	h, _ := conn.PgConn().CustomData()[historyKey].(history) // set for every connection of the pool
+	return h
 }
 
 // altered reports whether an error comes of an ALTER TABLE since the statement
@@ -201,19 +222,27 @@ func altered(err error) bool {
 
 // Snapshot implements outbox.Table.
 func (t *Table) Snapshot(ctx context.Context) (outbox.Snapshot, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	warm := t.control != nil
 	s, err := t.snapshot(ctx)
+	if err != nil && warm && t.control == nil && ctx.Err() == nil {
+		s, err = t.snapshot(ctx) // the connection ended while nobody used it
+	}
 	if err != nil {
 		return outbox.Snapshot{}, fmt.Errorf("take a snapshot of %s: %w", t.config.name(), err)
 	}
+	t.last = s
 	return s, nil
 }
 
 func (t *Table) snapshot(ctx context.Context) (s outbox.Snapshot, err error) {
-	conn, h, err := t.acquire(ctx)
-	if err != nil {
-		return s, err
+	if t.control == nil {
+		if t.control, _, err = t.acquire(ctx); err != nil {
+			return s, err
+		}
 	}
-	defer conn.Release()
+	conn := t.control.Conn()
 	var oid *uint32
 	var lsn int64
 	// The functions of the list run after the statement's snapshot was taken, the
@@ -225,11 +254,15 @@ func (t *Table) snapshot(ctx context.Context) (s outbox.Snapshot, err error) {
 			(pg_current_wal_insert_lsn() - '0/0')::bigint`,
 		t.config.name(), t.config.Columns.Seq).Scan(&s.Text, &oid, &s.LastSeq, &lsn)
 	if err != nil {
+		if conn.IsClosed() {
+			t.disconnect()
+		}
 		return s, err
 	}
 	if oid == nil {
 		return s, t.config.refuse([]problem{t.config.missing()})
 	}
+	h := historyOf(conn)
 	s.LSN = uint64(lsn)
 	s.Identity = outbox.Identity{SystemID: h.systemID, Timeline: h.timeline, TableOID: *oid}
 	t.history.Store(&h)
@@ -244,35 +277,43 @@ const patience = 4 * time.Millisecond
 // that leaves the last page alone while an open transaction has written to it, and
 // takes up to three wal_writer_delay for a lone rollback. So after a moment it
 // flushes the log itself.
+//
+// The connection that took the snapshot has to live: a server that crashed since
+// writes other records at the same positions of its log.
 func (t *Table) Flushed(ctx context.Context, s outbox.Snapshot) error {
-	err := t.with(ctx, func(conn *pgx.Conn, h history) error {
-		if h.systemID != s.SystemID || h.timeline != s.Timeline {
-			return fmt.Errorf("the snapshot is of another server than %s", h)
-		}
-		begun, forced := time.Now(), false
-		for {
-			var done bool
-			if err := conn.QueryRow(ctx, "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint >= $1", int64(s.LSN)).Scan(&done); err != nil || done {
-				return err
-			}
-			if !forced && time.Since(begun) >= patience {
-				forced = true // an unprivileged role that may not is left to wait
-				if err := flush(ctx, conn, h); err != nil {
-					return err
-				}
-				continue
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(time.Millisecond):
-			}
-		}
-	})
-	if err != nil {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.flushed(ctx, s); err != nil {
 		return fmt.Errorf("wait for the flush of the log up to %X/%X: %w", s.LSN>>32, uint32(s.LSN), err)
 	}
 	return nil
+}
+
+func (t *Table) flushed(ctx context.Context, s outbox.Snapshot) error {
+	if t.control == nil || t.last != s {
+		return errors.New("it is not the last snapshot, or its connection is gone")
+	}
+	conn := t.control.Conn()
+	begun, forced := time.Now(), false
+	for {
+		var done bool
+		err := conn.QueryRow(ctx, "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint >= $1", int64(s.LSN)).Scan(&done)
+		if err == nil && !done && !forced && time.Since(begun) >= patience {
+			forced = true // an unprivileged role that may not is left to wait
+			err = flush(ctx, conn, historyOf(conn))
+		}
+		if conn.IsClosed() {
+			t.disconnect()
+		}
+		if err != nil || done {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // flush has the log flushed: by a message in it, which nobody reads. Before
