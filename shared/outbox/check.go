@@ -7,6 +7,7 @@ import (
 // The reasons of refusals that the poller gives itself.
 const (
 	ReasonNotInitialised = "NotInitialised"
+	ReasonInitialised    = "AlreadyInitialised"
 	ReasonCursorLost     = "CursorLost"
 	ReasonOtherDatabase  = "OtherDatabase"
 	ReasonOtherTable     = "OtherTable"
@@ -14,6 +15,7 @@ const (
 	ReasonCursorAhead    = "CursorAhead"
 	ReasonShards         = "ShardsChanged"
 	ReasonMoving         = "Resharding"
+	ReasonMoveTime       = "ReshardingTime"
 	ReasonVersion        = "VersionUnknown"
 	ReasonPlanForeign    = "PlanForeign"
 	ReasonPlanLost       = "PlanLost"
@@ -30,10 +32,7 @@ func (c *Cursor) check(shard Shard, now Snapshot) error {
 	case c.Version != version:
 		return &Refusal{ReasonVersion, []string{fmt.Sprintf("the cursor has version %d, this poller knows %d", c.Version, version)}, "run the version of oncehouse that wrote it"}
 	case c.Move != nil:
-		return &Refusal{
-			ReasonMoving, []string{fmt.Sprintf("the outbox is being moved from %d to %d shards", c.Shards, c.Move.Shards)},
-			"let the move end: run it again with the same number of shards",
-		}
+		return c.moving()
 	case c.Shard != shard.Index || c.Shards != shard.Of:
 		return &Refusal{
 			ReasonShards, []string{fmt.Sprintf("the cursor is of shard %d of %d, this poller of %s", c.Shard, c.Shards, shard)},
@@ -54,6 +53,13 @@ func (c *Cursor) check(shard Shard, now Snapshot) error {
 		return &Refusal{ReasonCursorAhead, problems, "the database was restored, or its sequence set back: " + remedyReset}
 	}
 	return nil
+}
+
+func (c *Cursor) moving() error {
+	return &Refusal{
+		ReasonMoving, []string{fmt.Sprintf("the outbox is being moved from %d to %d shards", c.Shards, c.Move.Shards)},
+		"let the move end: run it again with the same number of shards",
+	}
 }
 
 // check refuses another history of the table.

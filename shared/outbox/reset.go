@@ -12,20 +12,20 @@ import (
 const incarnationLength = 16
 
 // initialise writes the first cursor of a shard, if that is allowed.
-func (s *session) initialise(ctx context.Context, standing Standing, now Snapshot) error {
+func (s *session) initialise(ctx context.Context, from Origin, standing Standing, now Snapshot) error {
 	switch {
 	case standing.Expired || standing.Plan != nil:
 		return &Refusal{
 			ReasonCursorLost, []string{"the cursor partition was used and has no cursor any more"},
 			"find out how far the outbox is published, then reset the cursor; keep the topic compacted, never with a retention",
 		}
-	case s.rules.Initialise == "":
+	case from == "":
 		return &Refusal{
 			ReasonNotInitialised, []string{fmt.Sprintf("shard %s has no cursor", s.shard)},
 			"let the poller initialise it, from the beginning of the table or from now; if it had one, find out where it went first",
 		}
 	}
-	return s.restart(ctx, s.rules.Initialise, now)
+	return s.restart(ctx, from, now)
 }
 
 // restart begins a new incarnation at an origin.
@@ -47,40 +47,53 @@ func (s *session) restart(ctx context.Context, from Origin, now Snapshot) error 
 	return s.write(ctx, Transaction{Cursor: next})
 }
 
+// Initialise writes the first cursor of the shard; with one there already, it is a
+// *Refusal.
+func (p *Poller) Initialise(ctx context.Context, from Origin) (Cursor, error) {
+	return p.once(ctx, func(s *session, standing Standing, now Snapshot) error {
+		if standing.Cursor != nil {
+			return &Refusal{ReasonInitialised, []string{fmt.Sprintf("shard %s has a cursor, of incarnation %s", s.shard, standing.Cursor.Incarnation)}, "start the poller; or reset the cursor, if it is meant"}
+		}
+		return s.initialise(ctx, from, standing, now)
+	})
+}
+
 // Reset gives the shard a new cursor and a new incarnation, whatever stands in
 // its log. It is a person's decision: rows behind the origin are published again,
 // rows before it are passed over. It fences every poller of the shard.
 func (p *Poller) Reset(ctx context.Context, from Origin) (Cursor, error) {
+	return p.once(ctx, func(s *session, standing Standing, now Snapshot) error {
+		switch {
+		case standing.Cursor != nil:
+			s.cursor = *standing.Cursor
+		case from == FromCursor:
+			return errors.New("there is no cursor whose position could be kept")
+		}
+		if from == FromCursor {
+			if err := s.cursor.canKeep(now); err != nil {
+				return fmt.Errorf("keep the cursor's position: %w", err)
+			}
+		}
+		return s.restart(ctx, from, now)
+	})
+}
+
+// once opens the log for one piece of work, and closes it.
+func (p *Poller) once(ctx context.Context, work func(*session, Standing, Snapshot) error) (Cursor, error) {
 	until := time.Now().Add(time.Minute)
 	if end, ok := ctx.Deadline(); ok {
 		until = end
 	}
 	s := &session{Poller: p, commitBy: until}
-	err := s.reset(ctx, from)
-	return s.cursor, errors.Join(err, p.log.Close(context.WithoutCancel(ctx)))
-}
-
-func (s *session) reset(ctx context.Context, from Origin) error {
-	standing, err := s.log.Open(ctx)
+	standing, err := p.log.Open(ctx)
 	if err != nil {
-		return fmt.Errorf("open the log: %w", err)
+		return Cursor{}, fmt.Errorf("open the log: %w", err)
 	}
 	now, err := s.snapshot(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = work(s, standing, now)
 	}
-	switch {
-	case standing.Cursor != nil:
-		s.cursor = *standing.Cursor
-	case from == FromCursor:
-		return errors.New("there is no cursor whose position could be kept")
-	}
-	if from == FromCursor {
-		if err := s.cursor.canKeep(now); err != nil {
-			return fmt.Errorf("keep the cursor's position: %w", err)
-		}
-	}
-	return s.restart(ctx, from, now)
+	return s.cursor, errors.Join(err, p.log.Close(context.WithoutCancel(ctx)))
 }
 
 // keepPosition takes over how far another incarnation is published. What it had

@@ -17,7 +17,8 @@ type session struct {
 	*Poller
 	commitBy time.Time // a transaction that is not committed by then is given up
 
-	cursor Cursor // as committed last
+	cursor Cursor   // as committed last
+	left   Standing // what a move found at its start
 	// plan is what the window at hand does; durable once it is written as it is.
 	plan    *Plan
 	durable bool
@@ -46,7 +47,7 @@ func (s *session) run(ctx context.Context) error {
 		return err
 	}
 	if standing.Cursor == nil {
-		if err := s.initialise(ctx, standing, snapshot); err != nil {
+		if err := s.initialise(ctx, s.rules.Initialise, standing, snapshot); err != nil {
 			return err
 		}
 	} else if err := s.adopt(ctx, standing, snapshot); err != nil {
@@ -100,7 +101,7 @@ func (s *session) adopt(ctx context.Context, standing Standing, now Snapshot) er
 		return err
 	}
 	s.worked = true // a long window may take the whole run
-	s.begin(plan, nil)
+	s.begin(plan, true, nil)
 	_, err := s.publish(ctx)
 	return err
 }
@@ -123,11 +124,7 @@ func (s *session) look(ctx context.Context) (found bool, err error) {
 
 // window publishes up to a snapshot.
 func (s *session) window(ctx context.Context, to Snapshot) (found bool, err error) {
-	s.begin(&Plan{
-		Version: version, Incarnation: s.cursor.Incarnation, Number: s.cursor.Window + 1,
-		Window: Window{From: s.cursor.Done, To: to.Text}, Topics: map[string]Topic{},
-		Routing: s.router.Hash(), Identity: to.Identity,
-	}, &to)
+	s.begin(s.planTo(to), false, &to)
 	found, err = s.publish(ctx)
 	if err == nil && !found && time.Since(s.written) >= s.keep {
 		return false, s.advance(ctx)
@@ -135,10 +132,19 @@ func (s *session) window(ctx context.Context, to Snapshot) (found bool, err erro
 	return found, err
 }
 
-// begin makes a plan the one in force. A plan that rests on a snapshot which may
-// not be flushed yet was never written.
-func (s *session) begin(plan *Plan, unflushed *Snapshot) {
-	s.plan, s.flush, s.durable = plan, unflushed, unflushed == nil
+// planTo is the plan of the next window.
+func (s *session) planTo(to Snapshot) *Plan {
+	return &Plan{
+		Version: version, Incarnation: s.cursor.Incarnation, Number: s.cursor.Window + 1,
+		Window: Window{From: s.cursor.Done, To: to.Text}, Topics: map[string]Topic{},
+		Routing: s.router.Hash(), Identity: to.Identity,
+	}
+}
+
+// begin makes a plan the one in force. unflushed is the snapshot that it rests on,
+// unless that is known to be flushed: a durable plan's was.
+func (s *session) begin(plan *Plan, durable bool, unflushed *Snapshot) {
+	s.plan, s.durable, s.flush = plan, durable, unflushed
 	s.byType, s.topics = map[string]*target{}, map[string]*target{}
 	for name, topic := range plan.Topics {
 		s.topics[name] = &target{Topic: topic, name: name, lanes: make([]lane, topic.Partitions)}

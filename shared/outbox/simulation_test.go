@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -72,9 +73,11 @@ func TestSimulationControls(t *testing.T) {
 var simShapes = map[string]func(*simulation){
 	"one shard":                  func(*simulation) {},
 	"two shards":                 func(s *simulation) { s.shards = 2 },
+	"two shards become three":    func(s *simulation) { s.shards, s.moveTo = 2, 3 },
+	"three shards become one":    func(s *simulation) { s.shards, s.moveTo = 3, 1 },
 	"batches of one record":      func(s *simulation) { s.batchRows = 1 },
 	"dead letters":               func(s *simulation) { s.rules.DeadLetters, s.app.Oversize = "dead", true },
-	"the database crashes":       func(s *simulation) { s.crashes = true },
+	"the database crashes":       crashing,
 	"the cursor moves when idle": func(s *simulation) { s.rules.Keep = 1 },
 }
 
@@ -126,11 +129,13 @@ type simulation struct {
 	trace  strings.Builder
 
 	shards, batchRows int
+	moveTo            int // the shards that it shall have, 0 for those it has
 	careless, crashes bool
 	wrapLog           func(*memory.Log) outbox.Log
 	wrapTable         func(*memory.Table) outbox.Table
 
 	pollers []*actor
+	mover   *actor
 	named   int
 	calm    bool // no more faults
 
@@ -191,13 +196,15 @@ func (s *simulation) act(t *testing.T) {
 		s.app.Crash()
 	case k < 34 && len(s.pollers) < 2*s.shards:
 		s.start()
-	case k < 36 && len(s.pollers) > 0:
+	case k == 34 && s.moveTo > 0 && s.mover == nil:
+		s.mover = s.startMove()
+	case k < 37 && len(s.pollers) > 0:
 		a := s.pollers[s.rng.IntN(len(s.pollers))]
 		s.log("%s is killed", a.name)
 		s.kill(a)
-	case k == 36 && len(s.pollers) > 0:
+	case k == 37 && len(s.pollers) > 0:
 		s.pollers[s.rng.IntN(len(s.pollers))].stop()
-	case k < 42:
+	case k < 43:
 		s.read(t)
 	case len(s.pollers) > 0:
 		s.step(s.pollers[s.rng.IntN(len(s.pollers))])
@@ -212,17 +219,15 @@ func (s *simulation) drain(t *testing.T) error {
 	for len(s.pollers) > 0 {
 		s.kill(s.pollers[0])
 	}
-	for shard := range s.shards {
-		a := s.startShard(shard)
-		for idle := 0; idle < 2; {
-			if a.asks == "wait" {
-				idle++
-			} else if a.ended {
-				return fmt.Errorf("%s stopped: %w", a.name, a.err)
-			}
-			s.step(a)
+	if s.moveTo > 0 {
+		if err := s.drainMove(); err != nil {
+			return err
 		}
-		s.kill(a)
+	}
+	for shard := range s.shards {
+		if err := s.drainShard(shard); err != nil {
+			return err
+		}
 	}
 	for range 200 {
 		s.read(t)
@@ -232,14 +237,52 @@ func (s *simulation) drain(t *testing.T) error {
 	return nil
 }
 
+// drainShard publishes what is left of a shard.
+func (s *simulation) drainShard(shard int) error {
+	a := s.startShard(shard)
+	for idle := 0; idle < 2; s.step(a) {
+		if a.ended {
+			return fmt.Errorf("%s stopped: %w", a.name, a.err)
+		}
+		if a.asks == "wait" {
+			idle++
+		}
+	}
+	s.kill(a)
+	return nil
+}
+
+// drainMove ends the move, or does all of it.
+func (s *simulation) drainMove() error {
+	for shard := range s.shards {
+		var refusal *outbox.Refusal
+		err := s.drainShard(shard)
+		if errors.As(err, &refusal) && (refusal.Reason == outbox.ReasonMoving || refusal.Reason == outbox.ReasonShards) {
+			continue // closed, or moved
+		}
+		if err != nil {
+			return err
+		}
+	}
+	a := s.startMove()
+	for s.mover = a; !a.ended; {
+		s.step(a)
+	}
+	if a.err != nil {
+		return fmt.Errorf("move to %d shards: %w", s.moveTo, a.err)
+	}
+	return nil
+}
+
 // actor is a poller that does one effect at a time, when it is told to.
 type actor struct {
-	name  string
-	asks  string // the effect that it waits for
-	ended bool
-	err   error
-	tally outbox.Tally
-	stop  context.CancelFunc
+	name     string
+	asks     string // the effect that it waits for
+	ended    bool   // by itself, if finished
+	finished bool
+	err      error
+	tally    outbox.Tally
+	stop     context.CancelFunc
 
 	turn chan verdict
 	out  chan string // the next effect; "" when it has ended
@@ -253,9 +296,34 @@ type verdict struct {
 func (s *simulation) start() { s.startShard(s.rng.IntN(s.shards)) }
 
 func (s *simulation) startShard(index int) *actor {
+	a, shard := s.newActor(), outbox.Shard{Index: index, Of: s.shards}
+	poller, err := s.poller(a, shard)
+	if err != nil {
+		panic(err)
+	}
+	s.log("%s starts on shard %s", a.name, shard)
+	return s.launch(a, func(ctx context.Context) error {
+		var err error
+		a.tally, err = poller.Run(ctx, time.Now().Add(time.Hour))
+		return err
+	})
+}
+
+// startMove starts the move to other shards, or what is left of it.
+func (s *simulation) startMove() *actor {
+	a := s.newActor()
+	s.log("%s moves the outbox to %d shards", a.name, s.moveTo)
+	return s.launch(a, func(ctx context.Context) error {
+		return outbox.Reshard(ctx, s.moveTo, func(shard outbox.Shard) (*outbox.Poller, error) { return s.poller(a, shard) }, time.Now().Add(time.Hour))
+	})
+}
+
+func (s *simulation) newActor() *actor {
 	s.named++
-	a := &actor{name: fmt.Sprintf("p%d", s.named), turn: make(chan verdict), out: make(chan string)}
-	shard := outbox.Shard{Index: index, Of: s.shards}
+	return &actor{name: fmt.Sprintf("p%d", s.named), turn: make(chan verdict), out: make(chan string)}
+}
+
+func (s *simulation) poller(a *actor, shard outbox.Shard) (*outbox.Poller, error) {
 	effects := func(_ context.Context, name string) memory.Fault {
 		a.out <- name
 		v := <-a.turn
@@ -276,17 +344,18 @@ func (s *simulation) startShard(index int) *actor {
 	if s.wrapTable != nil {
 		rows = s.wrapTable(table)
 	}
-	poller, err := outbox.NewPoller(shard, rows, port, s.router, rules)
-	if err != nil {
-		panic(err)
-	}
+	return outbox.NewPoller(shard, rows, port, s.router, rules)
+}
+
+// launch runs an actor up to its first effect.
+func (s *simulation) launch(a *actor, run func(context.Context) error) *actor {
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	go func() {
 		defer func() { a.out <- "" }()
-		a.tally, a.err = poller.Run(ctx, time.Now().Add(time.Hour))
+		a.err = run(ctx)
+		a.finished = true
 	}()
-	s.log("%s starts on shard %s", a.name, shard)
 	s.pollers = append(s.pollers, a)
 	s.await(a)
 	return a
@@ -299,6 +368,12 @@ func (s *simulation) await(a *actor) {
 		a.stop()
 		s.log("%s ends: %v %+v", a.name, a.err, a.tally)
 		s.pollers = slices.DeleteFunc(s.pollers, func(o *actor) bool { return o == a })
+		if a == s.mover {
+			s.mover = nil
+			if a.finished && a.err == nil {
+				s.shards, s.moveTo = s.moveTo, 0
+			}
+		}
 	}
 }
 
