@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"oncehouse/infra/local/demo"
+	"oncehouse/infra/local/demo/chain"
 	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/mapping"
 	"oncehouse/infra/local/repository"
@@ -39,6 +40,9 @@ type demoCommand struct {
 	Seed    uint64 `help:"Seed of the click stream and of the faults." default:"1"`
 	Dir     string `help:"Directory for data and logs; emptied at the start." type:"path" default:".cache/demo"`
 	Kafka   string `help:"The broker: embedded, apache (Java 17, and Maven once), or host:port of one that runs." env:"KAFKA" default:"embedded"`
+
+	Events int64 `help:"Events of the second part, from PostgreSQL to ClickHouse; 0 leaves it out." default:"20000"`
+	Rate   int   `help:"The most transactions a second of the order service; 0: as many as there can be." default:"600"`
 }
 
 // Run runs the demo on a fresh stack.
@@ -47,8 +51,8 @@ func (c *demoCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Records < 100 {
-		return fmt.Errorf("--records is %d: at least 100 expected, so that there is something to break", c.Records)
+	if c.Records != 0 && c.Records < 100 || c.Events != 0 && c.Events < 100 || c.Records+c.Events == 0 {
+		return fmt.Errorf("--records is %d and --events %d: at least 100 expected of one, so that there is something to break", c.Records, c.Events)
 	}
 	s, err := stack.Start(ctx, stack.Options{Root: root, Dir: c.Dir, Fresh: true, Kafka: c.Kafka, Status: os.Stdout})
 	if err != nil {
@@ -56,6 +60,14 @@ func (c *demoCommand) Run(ctx context.Context) error {
 	}
 	defer s.Stop()
 	fmt.Println()
+	return errors.Join(c.guarantees(ctx, s, root), c.chain(ctx, s, root))
+}
+
+// guarantees is the first part: from Kafka to ClickHouse.
+func (c *demoCommand) guarantees(ctx context.Context, s *stack.Stack, root string) error {
+	if c.Records == 0 {
+		return nil
+	}
 	proofs, err := demo.Run(ctx, s, demo.Options{Root: root, Dir: shown(c.Dir), Records: c.Records, Seed: c.Seed, Out: os.Stdout, Terminal: isTerminal(os.Stdout)})
 	if err != nil {
 		return s.Explain(err)
@@ -67,6 +79,28 @@ func (c *demoCommand) Run(ctx context.Context) error {
 		if p.Guarantee == delivery.ExactlyOnce && !p.Exact() {
 			return errors.New("exactly-once was not exact")
 		}
+	}
+	return nil
+}
+
+// chain is the second: from PostgreSQL.
+func (c *demoCommand) chain(ctx context.Context, s *stack.Stack, root string) error {
+	if c.Events == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	fmt.Println()
+	proof, err := chain.Run(ctx, s, chain.Options{
+		Root: root, Dir: c.Dir, Events: c.Events, Rate: c.Rate, Seed: c.Seed, Out: os.Stdout, Terminal: isTerminal(os.Stdout),
+	})
+	if err != nil {
+		return s.Explain(err)
+	}
+	fmt.Println(proof)
+	if !proof.Holds() {
+		return errors.New("the chain from PostgreSQL to ClickHouse was not exact, or not in order")
 	}
 	return nil
 }

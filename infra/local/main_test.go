@@ -26,6 +26,7 @@ import (
 
 	"oncehouse/infra/local/clickstream"
 	"oncehouse/infra/local/demo"
+	"oncehouse/infra/local/demo/chain"
 	"oncehouse/infra/local/process"
 	"oncehouse/infra/local/repository"
 	"oncehouse/shared/delivery"
@@ -159,7 +160,7 @@ func requireGone(t *testing.T, pids []int) {
 // A run of the demo with few records is exact under exactly-once, though
 // functions and the engine were killed.
 func TestDemo(t *testing.T) {
-	p := start(t, nil, "demo", "--records", "20000", "--dir", t.TempDir())
+	p := start(t, nil, "demo", "--records", "20000", "--events", "0", "--dir", t.TempDir())
 	require.Zero(t, p.exit(t), "%s\n%s", p.stdout.String(), p.stderr.String())
 	proofs := proofsIn(t, p.stdout.String())
 	require.Len(t, proofs, 3)
@@ -194,6 +195,24 @@ func proofsIn(t *testing.T, text string) []demo.Proof {
 		proofs = append(proofs, proof)
 	}
 	return proofs
+}
+
+// The chain from PostgreSQL is exact and in order, through every kill, and the
+// sink that sees aborted records has some to suppress.
+func TestDemoOfTheChain(t *testing.T) {
+	p := start(t, nil, "demo", "--records", "0", "--events", "1500", "--rate", "200", "--dir", t.TempDir())
+	require.Zero(t, p.exit(t), "%s\n%s", p.stdout.String(), p.stderr.String())
+	lines := strings.Split(strings.TrimSpace(p.stdout.String()), "\n")
+	document, ok := strings.CutPrefix(lines[len(lines)-1], "PROOF ")
+	require.True(t, ok, "the last line is the proof")
+	var proof chain.Proof
+	require.NoError(t, json.Unmarshal([]byte(document), &proof))
+	require.True(t, proof.Holds(), document)
+	require.Equal(t, "postgres-to-clickhouse", proof.Chain)
+	require.GreaterOrEqual(t, proof.Committed, int64(1500))
+	require.Greater(t, proof.Kills, int64(5))
+	require.Regexp(t, `(?m)^uncommitted .* [1-9][0-9]*$`, p.stdout.String(), "aborted records, suppressed")
+	require.Regexp(t, `(?m)^committed only .* 0$`, p.stdout.String())
 }
 
 // Ctrl-C, SIGTERM and even kill -9 end everything that was started.

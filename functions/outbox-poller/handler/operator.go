@@ -102,8 +102,12 @@ func (h *Handler) operateOne(ctx context.Context, o operation, shard outbox.Shar
 	case actionInitialise:
 		rules.Initialise = o.From
 		if soon := time.Now().Add(rules.Reserve + time.Second); soon.Before(until) {
-			until = soon // the first cursor is all that is wanted
+			until = soon
 		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		log.onCommit = cancel // the first cursor is all that is wanted
 	}
 	poller, err := outbox.NewPoller(shard, ports.Table, log, h.config.Router(), rules)
 	if err != nil {

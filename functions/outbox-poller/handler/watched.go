@@ -10,6 +10,7 @@ import (
 // watchedLog knows the cursor that was committed last. Retention goes by it.
 type watchedLog struct {
 	outbox.Log
+	onCommit func() // nil: nobody
 
 	mu     sync.Mutex
 	cursor *outbox.Cursor
@@ -30,6 +31,9 @@ func (l *watchedLog) Commit(ctx context.Context, t outbox.Transaction) error {
 	if err == nil {
 		cursor := t.Cursor
 		l.set(&cursor)
+		if l.onCommit != nil {
+			l.onCommit()
+		}
 	}
 	return err
 }

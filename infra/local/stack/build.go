@@ -11,28 +11,37 @@ import (
 	"oncehouse/infra/build/artifact"
 )
 
-// buildSink builds the sink as production gets it. Only the processor is this
-// machine's.
+// buildSink builds the function of the pipelines.
 func (s *Stack) buildSink(ctx context.Context, log io.Writer) (string, error) {
-	dir := filepath.Join(s.options.Root, ".build", "sink")
+	var err error
+	if s.bootstrap, err = s.build(ctx, "sink", log); err != nil {
+		return "", err
+	}
+	return s.relative(s.bootstrap), nil
+}
+
+// build builds a function as production gets it, and returns the executable's
+// path. Only the processor is this machine's.
+func (s *Stack) build(ctx context.Context, function string, log io.Writer) (string, error) {
+	dir := filepath.Join(s.options.Root, ".build", function)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return "", fmt.Errorf("build the sink: %w", err)
+		return "", fmt.Errorf("build %s: %w", function, err)
 	}
 	// The new file takes the old one's name in one step: another stack may be
 	// starting processes from it.
 	fresh, err := os.MkdirTemp(dir, "new-")
 	if err != nil {
-		return "", fmt.Errorf("build the sink: %w", err)
+		return "", fmt.Errorf("build %s: %w", function, err)
 	}
 	defer func() { _ = os.RemoveAll(fresh) }()
 	built := filepath.Join(fresh, "bootstrap")
-	source := artifact.Source{Root: s.options.Root, Function: "sink", Arch: runtime.GOARCH, OS: runtime.GOOS, Log: log}
+	source := artifact.Source{Root: s.options.Root, Function: function, Arch: runtime.GOARCH, OS: runtime.GOOS, Log: log}
 	if err := artifact.Compile(ctx, source, built); err != nil {
-		return "", fmt.Errorf("%w (see %s)", err, s.relative(s.logPath("sink")))
+		return "", fmt.Errorf("%w (see %s)", err, s.relative(s.logPath(function)))
 	}
-	s.bootstrap = filepath.Join(dir, "bootstrap")
-	if err := os.Rename(built, s.bootstrap); err != nil {
-		return "", fmt.Errorf("build the sink: %w", err)
+	path := filepath.Join(dir, "bootstrap")
+	if err := os.Rename(built, path); err != nil {
+		return "", fmt.Errorf("build %s: %w", function, err)
 	}
-	return s.relative(s.bootstrap), nil
+	return path, nil
 }

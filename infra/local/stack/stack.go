@@ -34,6 +34,7 @@ import (
 	"oncehouse/infra/local/dynamodb"
 	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/engine/chdb"
+	"oncehouse/infra/local/postgres"
 	"oncehouse/infra/local/queue"
 )
 
@@ -60,6 +61,7 @@ type Options struct {
 	Kafka          string
 	KafkaPort      int
 	ClickHousePort int
+	PostgresPort   int
 	// Program has the subcommand engine, which calls engine.Serve; "" is the
 	// program that runs now.
 	Program string
@@ -73,6 +75,7 @@ type Stack struct {
 	DynamoDB *dynamodb.Server
 	Queue    *queue.Server
 	Broker   broker.Broker
+	Postgres *postgres.Server // after StartPostgres
 
 	options   Options
 	library   string // of the engine
@@ -147,7 +150,7 @@ func (s *Stack) prepare(ctx context.Context) error {
 	}
 	s.stops = append(s.stops, unlock)
 	if s.options.Fresh {
-		for _, data := range []string{"kafka", "kafka-apache", "clickhouse", "dynamodb", "sqs.jsonl"} {
+		for _, data := range []string{"kafka", "kafka-apache", "clickhouse", "dynamodb", "postgres", "sqs.jsonl"} {
 			if err := os.RemoveAll(filepath.Join(s.options.Dir, data)); err != nil {
 				return fmt.Errorf("remove the data of an earlier stack: %w", err)
 			}
@@ -168,6 +171,7 @@ func (s *Stack) prepare(ctx context.Context) error {
 	return errors.Join(
 		portIsFree(ctx, "ClickHouse", "--clickhouse-port", s.options.ClickHousePort),
 		portIsFree(ctx, "Kafka", "--kafka-port", kafka),
+		portIsFree(ctx, "PostgreSQL", "--postgres-port", s.options.PostgresPort),
 	)
 }
 

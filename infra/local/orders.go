@@ -1,0 +1,22 @@
+package main
+
+import (
+	"context"
+
+	"oncehouse/infra/local/orders"
+)
+
+// ordersCommand is the order service as a process of its own, which the demo
+// starts and kills.
+type ordersCommand struct {
+	Database string `help:"PostgreSQL's URL." required:""`
+	Writers  int    `help:"Writers at the same time." default:"16"`
+	Events   int64  `help:"Events to commit in all, those of earlier runs included; 0: without end." default:"0"`
+	Rate     int    `help:"The most transactions a second; 0: as many as there can be." default:"0"`
+	Seed     uint64 `help:"Seed of what happens; another one for each start." default:"1"`
+}
+
+// Run writes until all is committed.
+func (c *ordersCommand) Run(ctx context.Context) error {
+	return orders.Run(ctx, orders.Config{Database: c.Database, Writers: c.Writers, Events: c.Events, Rate: c.Rate, Seed: c.Seed})
+}
