@@ -54,23 +54,18 @@ func (c *tortureCommand) Run(ctx context.Context) error {
 		Seed: c.Seed, Subjects: c.Subjects, Out: os.Stdout, Log: log,
 	}
 	report := torture.Report{Command: c.command(), Revision: revision(ctx, root), Broker: c.Kafka, Machine: machine(), Begun: time.Now()}
-	results, err := torture.Run(ctx, s, options)
-	if err != nil {
-		return s.Explain(err)
-	}
-	report.Results = results
-	if err := c.write(&report); err != nil {
-		return err
-	}
+	results, failed := torture.Run(ctx, s, options)
+	failed = s.Explain(failed)
+	report.Results = results // those that were finished, whatever became of the others
+	failed = errors.Join(failed, c.write(&report))
 	fmt.Println()
 	torture.PrintTable(os.Stdout, results)
 	fmt.Printf("\nreport: %s\nagain:  %s\n\n", shown(c.Report), report.Command)
-	var verdict error
 	for i := range results {
 		fmt.Println(&results[i])
-		verdict = errors.Join(verdict, results[i].Verdict())
+		failed = errors.Join(failed, results[i].Verdict())
 	}
-	return verdict
+	return failed
 }
 
 // command is how to repeat the run.

@@ -55,7 +55,7 @@ SELECT event_id, user_id, session, url, referrer, ts, duration_ms, price, tags, 
 FROM clicks_queue`
 
 func openKafkaTable(ctx context.Context, l *lab) (Subject, error) {
-	s, err := openStream(ctx, l, KafkaTable, false)
+	s, err := openClicks(ctx, l, KafkaTable, false)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (k *kafkaTable) start(ctx context.Context) error {
 		return err
 	}
 	k.engine = k.server.URL()
-	if err := k.createTable(ctx, k.lab.Root, ""); err != nil {
+	if err := k.createTable(ctx, k.lab.Root, "clicks", ""); err != nil {
 		return err
 	}
 	for _, ddl := range []string{

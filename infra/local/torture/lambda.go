@@ -45,7 +45,7 @@ type lambda struct {
 // ours is the sink under a guarantee.
 func ours(guarantee delivery.Guarantee) func(context.Context, *lab) (Subject, error) {
 	return func(ctx context.Context, l *lab) (Subject, error) {
-		s, err := openStream(ctx, l, string(guarantee), true)
+		s, err := openClicks(ctx, l, string(guarantee), true)
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +67,7 @@ func openNaive(ctx context.Context, l *lab) (Subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := openStream(ctx, l, Naive, false)
+	s, err := openClicks(ctx, l, Naive, false)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func startLambda(ctx context.Context, l *lambda, p stack.Pipeline, tableSettings
 }
 
 func (l *lambda) start(ctx context.Context, p stack.Pipeline, tableSettings string) error {
-	if err := l.createTable(ctx, l.lab.Root, tableSettings); err != nil {
+	if err := l.createTable(ctx, l.lab.Root, "clicks", tableSettings); err != nil {
 		return err
 	}
 	s := l.lab.stack

@@ -28,44 +28,54 @@ const (
 	valueSize = 300
 )
 
-// stream is what all subjects have that begin at a topic: records, a consumer
-// group, and a table that they end in.
+// stream is what all subjects have: a topic, a consumer group, and a table.
 type stream struct {
 	name, topic, group, table string
 	// engine is the URL of the engine that holds the table.
-	engine   string
+	engine string
+	client *kgo.Client
+	admin  *kadm.Client
+	rows   atomic.Int64
+	// producer writes the records of clicks; nil where another part does.
 	producer *oracle.Producer
-	client   *kgo.Client
-	admin    *kadm.Client
-	rows     atomic.Int64
 }
 
-// openStream makes the topic. With poison, some records do not fit the table
-// and some have no value: only for a subject that has somewhere to put them.
-func openStream(ctx context.Context, l *lab, name string, poison bool) (*stream, error) {
-	generator := clickstream.Generator{Seed: l.Seed, Size: valueSize}
-	if poison {
-		generator.PoisonEvery, generator.TombstoneEvery = 500, 500
-	}
-	under := strings.ReplaceAll(name, "-", "_")
+func newStream(l *lab, name string) (*stream, error) {
 	s := &stream{
-		name: name, table: "clicks_" + under, group: "oncehouse-" + name + "-v1", engine: l.stack.Engine.URL(),
+		name: name, table: "stored_" + strings.ReplaceAll(name, "-", "_"), group: "oncehouse-" + name + "-v1", engine: l.stack.Engine.URL(),
 		topic: fmt.Sprintf("torture-%s-%x", name, time.Now().UnixMilli()), // no other run has it, wherever the broker is
-	}
-	s.producer = &oracle.Producer{Generator: generator, Topic: s.topic, Partitions: partitions, Pick: repeat}
-	topic := broker.Topic{Name: s.topic, Partitions: partitions, Config: map[string]string{"retention.ms": "-1"}}
-	if err := broker.CreateTopics(ctx, l.stack.Broker, topic); err != nil {
-		return nil, err
 	}
 	var err error
 	if s.client, err = kgo.NewClient(kgo.SeedBrokers(l.stack.Broker.Addrs()...)); err != nil {
 		return nil, fmt.Errorf("connect to the broker: %w", err)
 	}
 	s.admin = kadm.NewClient(s.client)
-	if err := s.producer.Open(l.stack.Broker.Addrs()); err != nil {
+	return s, nil
+}
+
+// openClicks makes a topic for clicks. With poison, some records do not fit the
+// table and some have no value: only for a subject that has somewhere to put
+// them.
+func openClicks(ctx context.Context, l *lab, name string, poison bool) (*stream, error) {
+	generator := clickstream.Generator{Seed: l.Seed, Size: valueSize}
+	if poison {
+		generator.PoisonEvery, generator.TombstoneEvery = 500, 500
+	}
+	s, err := newStream(l, name)
+	if err != nil {
+		return nil, err
+	}
+	topic := broker.Topic{Name: s.topic, Partitions: partitions, Config: map[string]string{"retention.ms": "-1"}}
+	if err := broker.CreateTopics(ctx, l.stack.Broker, topic); err != nil {
 		s.client.Close()
 		return nil, err
 	}
+	producer := &oracle.Producer{Generator: generator, Topic: s.topic, Partitions: partitions, Pick: repeat}
+	if err := producer.Open(l.stack.Broker.Addrs()); err != nil {
+		s.client.Close()
+		return nil, err
+	}
+	s.producer = producer
 	return s, nil
 }
 
@@ -96,6 +106,13 @@ func (s *stream) Progress(ctx context.Context) (Progress, error) {
 			p.Settled += max(0, c.At)
 		}
 	}
+	p.Rows = s.countRows(ctx)
+	return p, nil
+}
+
+// countRows is how many rows there are; as many as before while the engine is
+// dead.
+func (s *stream) countRows(ctx context.Context) int64 {
 	within, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if text, err := s.query(within, "SELECT count() FROM "+s.table); err == nil {
@@ -103,17 +120,16 @@ func (s *stream) Progress(ctx context.Context) (Progress, error) {
 			s.rows.Store(n)
 		}
 	}
-	p.Rows = s.rows.Load()
-	return p, nil
+	return s.rows.Load()
 }
 
-// createTable makes the table of events/clicks.sql under the subject's name.
-func (s *stream) createTable(ctx context.Context, root, settings string) error {
-	ddl, err := os.ReadFile(filepath.Join(root, "events", "clicks.sql"))
+// createTable makes the table of events/<kind>.sql under the subject's name.
+func (s *stream) createTable(ctx context.Context, root, kind, settings string) error {
+	ddl, err := os.ReadFile(filepath.Join(root, "events", kind+".sql"))
 	if err != nil {
 		return fmt.Errorf("read the table's DDL: %w", err)
 	}
-	text := strings.Replace(string(ddl), "CREATE TABLE clicks\n", "CREATE TABLE "+s.table+"\n", 1)
+	text := strings.Replace(string(ddl), "CREATE TABLE "+kind+"\n", "CREATE TABLE "+s.table+"\n", 1)
 	_, err = s.query(ctx, text+settings)
 	return err
 }
@@ -158,7 +174,9 @@ func (s *stream) close() {
 	within, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_, _ = s.admin.DeleteTopics(within, s.topic)
-	s.producer.Close()
+	if s.producer != nil {
+		s.producer.Close()
+	}
 	s.client.Close()
 }
 
