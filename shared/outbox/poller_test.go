@@ -1,0 +1,675 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"oncehouse/shared/delivery"
+	"oncehouse/shared/kafka"
+	"oncehouse/shared/outbox"
+	"oncehouse/shared/outbox/memory"
+	"oncehouse/shared/outbox/outboxtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a database, a broker and a poller of one shard between them.
+type rig struct {
+	db    *memory.Database
+	kafka *memory.Kafka
+	table *memory.Table
+	log   *memory.Log
+	rules outbox.Rules
+	route outbox.Routing
+	// plans and cursors are what was committed, in this order.
+	plans   []outbox.Plan
+	cursors []outbox.Cursor
+}
+
+func newRig() *rig {
+	r := &rig{
+		db: memory.NewDatabase(), kafka: memory.NewKafka(),
+		rules: outbox.Rules{Initialise: outbox.FromBeginning}, route: outbox.Routing{Placement: "type:header:eventType"},
+	}
+	r.kafka.Create(simTopic, 1, 1000)
+	r.table, r.log = r.db.Table(outbox.Shard{Of: 1}), r.kafka.Log("orders", outbox.Shard{Of: 1})
+	return r
+}
+
+// recorder is the rig's log.
+type recorder struct {
+	*memory.Log
+	*rig
+}
+
+func (r recorder) Commit(ctx context.Context, t outbox.Transaction) error {
+	err := r.Log.Commit(ctx, t)
+	if err == nil {
+		r.cursors = append(r.cursors, t.Cursor)
+		if t.Plan != nil {
+			r.plans = append(r.plans, *t.Plan)
+		}
+	}
+	return err
+}
+
+// insert commits one row.
+func (r *rig) insert(row outbox.Row) {
+	if row.AggregateType == "" {
+		row.AggregateType = "order"
+	}
+	tx := r.db.Begin()
+	tx.Insert(row)
+	tx.Commit()
+}
+
+func (r *rig) rows(ids ...string) {
+	for _, id := range ids {
+		r.insert(outbox.Row{ID: id, Payload: []byte(id)})
+	}
+}
+
+func (r *rig) poller(t *testing.T, rules outbox.Rules) *outbox.Poller {
+	t.Helper()
+	router, err := outbox.NewRouter(r.route)
+	require.NoError(t, err)
+	p, err := outbox.NewPoller(r.table.Shard, r.table, recorder{r.log, r}, router, rules)
+	require.NoError(t, err)
+	return p
+}
+
+// run runs the poller until it has looked twice and found nothing.
+func (r *rig) run(t *testing.T) (outbox.Tally, error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	looks, rules := 0, r.rules
+	rules.Wait = func(context.Context, time.Duration) {
+		if looks++; looks == 2 {
+			cancel()
+		}
+	}
+	return r.poller(t, rules).Run(ctx, time.Now().Add(time.Hour))
+}
+
+func (r *rig) mustRun(t *testing.T) outbox.Tally {
+	t.Helper()
+	tally, err := r.run(t)
+	require.NoError(t, err)
+	return tally
+}
+
+// fail makes the next effect of that name fail.
+func (r *rig) fail(name string, fault memory.Fault) {
+	done := false
+	r.log.Effects = func(_ context.Context, effect string) memory.Fault {
+		if done || effect != name {
+			return memory.Fine
+		}
+		done = true
+		return fault
+	}
+}
+
+func ids(records []kafka.Record) []string {
+	var out []string
+	for i := range records {
+		id, _ := records[i].FindHeader("id")
+		out = append(out, string(id))
+	}
+	return out
+}
+
+func (r *rig) published(topic string, committed bool) []kafka.Record {
+	records, _ := r.kafka.Read(topic, 0, 0, committed)
+	return records
+}
+
+func (r *rig) requireIDs(t *testing.T, want ...string) {
+	t.Helper()
+	require.Equal(t, want, ids(r.published(simTopic, true)))
+}
+
+func requireRefusal(t *testing.T, err error, reason string, words ...string) {
+	t.Helper()
+	var refusal *outbox.Refusal
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, reason, refusal.Reason, "%v", err)
+	require.NotEmpty(t, refusal.Problems)
+	require.NotEmpty(t, refusal.Remedy)
+	for _, w := range words {
+		require.ErrorContains(t, refusal, w)
+	}
+}
+
+func TestRecord(t *testing.T) {
+	r := newRig()
+	r.route = outbox.Routing{Placement: "type:header:eventType,trace:header:traceparent,tenant:header"}
+	key, trace := "order-1", "00-ab"
+	r.insert(outbox.Row{
+		ID: "018f", AggregateID: &key, Type: "OrderCreated", Payload: []byte(`{"b": [],"a":null}`),
+		Timestamp: 1774748700123, Extra: []*string{&trace, nil},
+	})
+	r.mustRun(t)
+	got := r.published(simTopic, true)
+	require.Len(t, got, 1)
+	c := r.cursors[len(r.cursors)-1]
+	require.Equal(t, kafka.Record{
+		Timestamp: 1774748700123, Key: []byte("order-1"), Value: []byte(`{"b": [],"a":null}`),
+		Headers: []kafka.Header{
+			{Key: []byte("id"), Value: []byte("018f")},
+			{Key: []byte("eventType"), Value: []byte("OrderCreated")},
+			{Key: []byte("traceparent"), Value: []byte("00-ab")},
+			{Key: []byte("tenant")},
+			{Key: []byte(delivery.HeaderSource), Value: []byte(c.Incarnation + "/0-of-1/" + simTopic + "/0")},
+			{Key: []byte(delivery.HeaderPosition), Value: []byte("1.1")},
+		},
+	}, got[0])
+	require.Len(t, c.Incarnation, 16)
+}
+
+// A restored database, another one, or another table may never have seen what the
+// cursor says is published.
+func TestO2AnotherHistoryIsRefused(t *testing.T) {
+	for reason, change := range map[string]func(*memory.Database){
+		outbox.ReasonOtherDatabase: func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.SystemID++ }) },
+		outbox.ReasonOtherTable:    func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.TableOID++ }) },
+		outbox.ReasonTimeline:      func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.Timeline++ }) },
+		outbox.ReasonCursorAhead:   func(d *memory.Database) { d.RestartSequence(1) },
+	} {
+		t.Run(reason, func(t *testing.T) {
+			r := newRig()
+			r.rows("a", "b")
+			r.mustRun(t)
+			change(r.db)
+			r.rows("c")
+			if reason == outbox.ReasonCursorAhead {
+				r.db.RestartSequence(1)
+			}
+			tally, err := r.run(t)
+			requireRefusal(t, err, reason)
+			require.EqualValues(t, 1, tally.Halted)
+			r.requireIDs(t, "a", "b")
+		})
+	}
+	t.Run("transaction ids start over", func(t *testing.T) {
+		r := newRig()
+		r.rows("a", "b")
+		r.mustRun(t)
+		r.table.DB = memory.NewDatabase()
+		r.table.DB.RestartSequence(100)
+		_, err := r.run(t)
+		requireRefusal(t, err, outbox.ReasonCursorAhead, "was taken after the database's present")
+	})
+}
+
+// Clocks decide nothing: equal and backward timestamps go out in the order of seq.
+func TestO8OrderIsThatOfSeq(t *testing.T) {
+	r := newRig()
+	for i, at := range []int64{5000, 3000, 3000, 9000, 1} {
+		r.insert(outbox.Row{ID: fmt.Sprint(i), Payload: []byte("x"), Timestamp: at})
+	}
+	r.mustRun(t)
+	r.requireIDs(t, "0", "1", "2", "3", "4")
+}
+
+func TestO10ACursorIsMadeOnlyWhenToldTo(t *testing.T) {
+	r := newRig()
+	r.rules.Initialise = ""
+	r.rows("a")
+	_, err := r.run(t)
+	requireRefusal(t, err, outbox.ReasonNotInitialised)
+	require.Empty(t, r.published(simTopic, false))
+
+	cursor, err := r.poller(t, r.rules).Initialise(t.Context(), outbox.FromNow)
+	require.NoError(t, err)
+	require.NotEmpty(t, cursor.Done)
+	_, err = r.poller(t, r.rules).Initialise(t.Context(), outbox.FromBeginning)
+	requireRefusal(t, err, outbox.ReasonInitialised)
+	r.rows("b")
+	r.mustRun(t)
+	r.requireIDs(t, "b")
+
+	r.kafka.Expire("orders", outbox.Shard{Of: 1})
+	r.rules.Initialise = outbox.FromBeginning
+	_, err = r.run(t)
+	requireRefusal(t, err, outbox.ReasonCursorLost)
+	r.requireIDs(t, "b")
+}
+
+func TestO11AMissingTopicKeepsTheCursor(t *testing.T) {
+	r := newRig()
+	r.rules.DeadLetters = "dead" // it is for rows, and this is no fault of a row's
+	r.kafka.Create("dead", 1, 1000)
+	r.rows("a")
+	r.insert(outbox.Row{ID: "b", AggregateType: "invoice", Payload: []byte("b")})
+	r.rows("c")
+	for range 2 {
+		_, err := r.run(t)
+		requireRefusal(t, err, outbox.ReasonTopicMissing, "topic outbox.event.invoice does not exist")
+		r.requireIDs(t, "a")
+		require.EqualValues(t, 1, r.cursors[len(r.cursors)-1].Seq)
+	}
+	r.kafka.Create("outbox.event.invoice", 1, 1000)
+	r.mustRun(t)
+	r.requireIDs(t, "a", "c")
+	require.Equal(t, []string{"b"}, ids(r.published("outbox.event.invoice", true)))
+}
+
+func TestO12ARowThatIsTooLarge(t *testing.T) {
+	large := func(r *rig) {
+		r.rules.Rows = 2
+		r.rows("a", "b", "c")
+		r.insert(outbox.Row{ID: "large", Payload: make([]byte, 900)})
+		r.rows("d", "e")
+	}
+	t.Run("halts the shard behind the rows before it", func(t *testing.T) {
+		r := newRig()
+		large(r)
+		for i := range 3 {
+			tally, err := r.run(t)
+			requireRefusal(t, err, outbox.ReasonHalted, "row large (seq 4")
+			require.EqualValues(t, 1, tally.Halted)
+			require.Positive(t, tally.Lag)
+			require.Equal(t, []int64{2, 0, 0}[i], tally.Transactions)
+			r.requireIDs(t, "a", "b", "c")
+		}
+		r.db.Delete(4) // a person's remedy
+		r.mustRun(t)
+		r.requireIDs(t, "a", "b", "c", "d", "e")
+	})
+	t.Run("becomes a dead letter in its place", func(t *testing.T) {
+		r := newRig()
+		large(r)
+		r.rules.DeadLetters = "dead"
+		r.kafka.Create("dead", 1, 2000)
+		tally := r.mustRun(t)
+		require.EqualValues(t, 1, tally.DeadLetters)
+		require.EqualValues(t, 6, tally.Rows)
+		r.requireIDs(t, "a", "b", "c", "d", "e")
+		letters := r.published("dead", true)
+		require.Equal(t, []string{"large"}, ids(letters))
+		require.Len(t, letters[0].Value, 900)
+		reason, _ := letters[0].FindHeader(outbox.HeaderDead)
+		require.Regexp(t, `a record of \d+ bytes is over the 1000 of topic outbox.event.order`, string(reason))
+		require.Equal(t, []int64{4}, r.plans[len(r.plans)-1].Dead)
+	})
+	t.Run("without its payload, where that does not fit either", func(t *testing.T) {
+		r := newRig()
+		large(r)
+		r.rules.DeadLetters = "dead"
+		r.kafka.Create("dead", 1, 900)
+		r.mustRun(t)
+		letter := r.published("dead", true)[0]
+		require.Empty(t, letter.Value)
+		require.NotNil(t, letter.Value, "a tombstone would delete")
+		size, _ := letter.FindHeader(outbox.HeaderDeadBytes)
+		require.Equal(t, "900", string(size))
+	})
+	t.Run("may be helped by switching the dead letters on", func(t *testing.T) {
+		r := newRig()
+		large(r)
+		_, err := r.run(t)
+		requireRefusal(t, err, outbox.ReasonHalted)
+		r.rules.DeadLetters = "dead"
+		r.kafka.Create("dead", 1, 2000)
+		r.mustRun(t)
+		r.requireIDs(t, "a", "b", "c", "d", "e")
+	})
+}
+
+func TestO13PayloadsStayAsTheyAre(t *testing.T) {
+	for _, payload := range []string{`[]`, `{"a":null,"b":[]}`, `{"n":1.10, "x":[[1,"a",null],{}]}`, "", " "} {
+		r := newRig()
+		r.insert(outbox.Row{ID: "a", Payload: []byte(payload)})
+		r.mustRun(t)
+		require.Equal(t, payload, string(r.published(simTopic, true)[0].Value))
+		require.NotNil(t, r.published(simTopic, true)[0].Value)
+	}
+	r := newRig()
+	r.rows("a")
+	r.insert(outbox.Row{ID: "null"})
+	_, err := r.run(t)
+	requireRefusal(t, err, outbox.ReasonHalted, "the payload is NULL, and tombstones are not switched on")
+	r.requireIDs(t, "a")
+	r.route.Tombstones = true
+	require.EqualValues(t, 1, r.mustRun(t).Tombstones)
+	require.Nil(t, r.published(simTopic, true)[1].Value)
+}
+
+func TestO14AnIllegalTopicIsFoundBeforeBegin(t *testing.T) {
+	r := newRig()
+	r.insert(outbox.Row{ID: "a", AggregateType: "sales order", Payload: []byte("x")})
+	began := false
+	r.log.Effects = func(_ context.Context, name string) memory.Fault {
+		began = began || name == "produce" || name == "plan"
+		return memory.Fine
+	}
+	_, err := r.run(t)
+	requireRefusal(t, err, outbox.ReasonHalted, "the name holds ' '")
+	require.False(t, began)
+}
+
+func TestO18AnIdleOutboxWritesItsCursor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.rows("a")
+		r.mustRun(t)
+		tx := r.db.Begin() // something else happens in the database
+		tx.Rollback()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		before := len(r.cursors)
+		tally, err := r.poller(t, r.rules).Run(ctx, time.Now().Add(10*time.Minute))
+		require.NoError(t, err)
+		require.Zero(t, tally.Transactions)
+		require.Len(t, r.cursors, before+1, "and not again while nothing happens")
+		require.Equal(t, r.db.Snapshot().Text, r.cursors[before].Done)
+		require.Equal(t, r.cursors[before-1].Window, r.cursors[before].Window)
+	})
+}
+
+func TestO19ALostAnswerIsReadFromTheLog(t *testing.T) {
+	for _, fault := range []memory.Fault{memory.Refused, memory.Lost} {
+		for _, effect := range []string{"init", "read", "plan", "produce", "cursor", "end"} {
+			r := newRig()
+			r.rows("a", "b")
+			r.mustRun(t)
+			r.rows("c", "d")
+			r.fail(effect, fault)
+			tally := r.mustRun(t)
+			require.EqualValues(t, 1, tally.Reopened, effect)
+			r.requireIDs(t, "a", "b", "c", "d")
+		}
+	}
+}
+
+// What a plan says of the topics holds until its window is finished.
+func TestO34ThePlansRoutingHolds(t *testing.T) {
+	abort := func(t *testing.T) *rig {
+		t.Helper()
+		r := newRig()
+		r.kafka.Create(simTopic, 2, 1000)
+		r.mustRun(t)
+		for i := range 20 {
+			key := fmt.Sprint(i)
+			r.insert(outbox.Row{ID: key, AggregateID: &key, Payload: []byte("x")})
+		}
+		r.fail("end", memory.Refused)
+		rules := r.rules
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		rules.Wait = func(context.Context, time.Duration) { cancel() }
+		_, err := r.poller(t, rules).Run(ctx, time.Now().Add(time.Hour))
+		require.ErrorIs(t, err, memory.ErrFault)
+		return r
+	}
+	t.Run("partitions added", func(t *testing.T) {
+		r := abort(t)
+		r.kafka.Create(simTopic, 7, 1000)
+		r.mustRun(t)
+		count := 0
+		for p := range int32(7) {
+			records, _ := r.kafka.Read(simTopic, p, 0, true)
+			require.True(t, p < 2 || len(records) == 0)
+			count += len(records)
+		}
+		require.Equal(t, 20, count)
+		for i := range 50 {
+			key := fmt.Sprint(i)
+			r.insert(outbox.Row{ID: "new" + key, AggregateID: &key, Payload: []byte("x")})
+		}
+		r.mustRun(t)
+		records, _ := r.kafka.Read(simTopic, 6, 0, true)
+		require.NotEmpty(t, records, "the next window has them all")
+	})
+	t.Run("another template", func(t *testing.T) {
+		r := abort(t)
+		right := r.route
+		r.route.Topic = "other.${routedByValue}"
+		_, err := r.run(t)
+		requireRefusal(t, err, outbox.ReasonRouting)
+		r.route = right
+		r.mustRun(t)
+	})
+	t.Run("a lower limit", func(t *testing.T) {
+		r := abort(t)
+		r.kafka.Create(simTopic, 2, 10)
+		r.mustRun(t) // the plan's limit decides what fits, and the broker may refuse
+		records, _ := r.kafka.Read(simTopic, 0, 0, true)
+		require.NotEmpty(t, records)
+	})
+}
+
+func TestO35AResetCursorDropsNothing(t *testing.T) {
+	r := newRig()
+	r.rows("a", "b")
+	r.mustRun(t)
+	cursor, err := r.poller(t, r.rules).Reset(t.Context(), outbox.FromBeginning)
+	require.NoError(t, err)
+	require.NotEqual(t, r.cursors[0].Incarnation, cursor.Incarnation)
+	r.rows("c")
+	r.mustRun(t)
+	tp := kafka.TopicPartition{Topic: simTopic}
+	sink, err := outboxtest.NewSink(func(kafka.TopicPartition) []kafka.Record { return r.published(simTopic, false) })
+	require.NoError(t, err)
+	require.NoError(t, sink.Deliver(t.Context(), tp, r.published(simTopic, false)))
+	var kept []string
+	for _, k := range sink.Kept() {
+		kept = append(kept, k.ID)
+	}
+	require.Equal(t, []string{"a", "b", "a", "b", "c"}, kept, "published again, as was asked for")
+}
+
+// A reset that keeps the position goes on inside an open window.
+func TestResetKeepsThePosition(t *testing.T) {
+	r := newRig()
+	r.rules.Rows = 2
+	r.rows("a", "b", "c")
+	r.insert(outbox.Row{ID: "large", Payload: make([]byte, 900)})
+	r.rows("d")
+	_, err := r.run(t)
+	requireRefusal(t, err, outbox.ReasonHalted)
+	r.route.Placement = "" // which the open window would refuse
+	_, err = r.run(t)
+	requireRefusal(t, err, outbox.ReasonRouting)
+	r.db.Identify(func(i *outbox.Identity) { i.Timeline++ })
+	_, err = r.poller(t, r.rules).Reset(t.Context(), outbox.FromCursor)
+	require.NoError(t, err)
+	r.db.Delete(4)
+	r.mustRun(t)
+	r.requireIDs(t, "a", "b", "c", "d")
+
+	r.db.Identify(func(i *outbox.Identity) { i.SystemID++ })
+	_, err = r.poller(t, r.rules).Reset(t.Context(), outbox.FromCursor)
+	require.ErrorContains(t, err, "another database cluster")
+}
+
+func TestO38APlanThatWasCleanedAwayIsRefused(t *testing.T) {
+	r := newRig()
+	r.rows("a")
+	r.mustRun(t)
+	r.rows("b")
+	r.fail("produce", memory.Lost)
+	rules := r.rules
+	ctx, cancel := context.WithCancel(t.Context())
+	rules.Wait = func(context.Context, time.Duration) { cancel() }
+	_, err := r.poller(t, rules).Run(ctx, time.Now().Add(time.Hour))
+	require.ErrorIs(t, err, memory.ErrFault)
+	r.kafka.Clean("orders", outbox.Shard{Of: 1})
+	_, err = r.run(t)
+	requireRefusal(t, err, outbox.ReasonPlanLost)
+	r.requireIDs(t, "a")
+}
+
+func TestO39AnAdoptedPlanWithoutRowsIsClosed(t *testing.T) {
+	r := newRig()
+	r.rows("a")
+	r.mustRun(t)
+	r.rows("b")
+	r.fail("produce", memory.Refused)
+	rules := r.rules
+	ctx, cancel := context.WithCancel(t.Context())
+	rules.Wait = func(context.Context, time.Duration) { cancel() }
+	_, err := r.poller(t, rules).Run(ctx, time.Now().Add(time.Hour))
+	require.ErrorIs(t, err, memory.ErrFault)
+	r.db.Delete(2)
+	r.mustRun(t)
+	last := r.cursors[len(r.cursors)-1]
+	require.EqualValues(t, 2, last.Window)
+	require.Nil(t, last.Open)
+	r.rows("c")
+	r.mustRun(t)
+	r.requireIDs(t, "a", "c")
+	position, _ := r.published(simTopic, true)[1].FindHeader(delivery.HeaderPosition)
+	require.Equal(t, "3.3", string(position))
+}
+
+// A run that is over begins nothing, and closes what it could not end.
+func TestRunKeepsItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.rules.Rows, r.rules.Reserve = 1, 4*time.Second
+		for i := range 100 {
+			r.rows(fmt.Sprint(i))
+		}
+		begun := time.Now()
+		ends := map[string]time.Duration{}
+		r.log.Effects = func(_ context.Context, name string) memory.Fault {
+			if name == "end" {
+				time.Sleep(time.Second)
+			}
+			ends[name] = time.Since(begun)
+			return memory.Fine
+		}
+		tally, err := r.poller(t, r.rules).Run(t.Context(), begun.Add(30*time.Second))
+		require.NoError(t, err)
+		require.Less(t, tally.Rows, int64(30))
+		require.Positive(t, tally.Rows)
+		require.LessOrEqual(t, ends["plan"], 26*time.Second, "no transaction begins in the reserve")
+		require.Zero(t, ends["close"], "and none is open")
+		require.Positive(t, tally.Lag)
+
+		r.log.Effects = func(ctx context.Context, name string) memory.Fault {
+			if name == "end" {
+				<-ctx.Done()
+			}
+			ends[name] = time.Since(begun)
+			return memory.Fine
+		}
+		begun = time.Now()
+		_, err = r.poller(t, r.rules).Run(t.Context(), begun.Add(30*time.Second))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 28*time.Second, ends["close"], "half of the reserve is for leaving none open")
+		r.log.Effects = nil
+		r.mustRun(t)
+		require.Len(t, r.published(simTopic, true), 100)
+	})
+}
+
+func TestTally(t *testing.T) {
+	r := newRig()
+	var commits []outbox.Commit
+	r.rules.Rows, r.rules.Observe = 2, func(c outbox.Commit) { commits = append(commits, c) }
+	at := time.Now().Add(-time.Minute).UnixMilli()
+	for i := range 5 {
+		r.insert(outbox.Row{ID: fmt.Sprint(i), Payload: []byte("x"), Timestamp: at})
+	}
+	tally := r.mustRun(t)
+	require.EqualValues(t, 5, tally.Rows)
+	require.EqualValues(t, 3, tally.Transactions)
+	require.Zero(t, tally.Lag)
+	require.Zero(t, tally.SilentSeqs)
+	require.Len(t, commits, 3)
+	require.Equal(t, []int{2, 2, 1}, []int{commits[0].Rows, commits[1].Rows, commits[2].Rows})
+	require.GreaterOrEqual(t, commits[0].Lag, time.Minute)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	rules := r.rules
+	rules.Wait = func(context.Context, time.Duration) {
+		tx := r.db.Begin() // inserts and deletes its row
+		seq := tx.Insert(outbox.Row{ID: "invisible"})
+		tx.Rollback()
+		if seq == 8 {
+			cancel()
+		}
+	}
+	tally, err := r.poller(t, rules).Run(ctx, time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, tally.SilentSeqs)
+}
+
+func TestShardsMustBeThoseOfTheCursor(t *testing.T) {
+	r := newRig()
+	r.rows("a")
+	r.mustRun(t)
+	r.table.Shard.Of, r.log.Shard.Of = 2, 2
+	_, err := r.run(t)
+	requireRefusal(t, err, outbox.ReasonShards)
+
+	router, err := outbox.NewRouter(r.route)
+	require.NoError(t, err)
+	poller := func(s outbox.Shard) (*outbox.Poller, error) {
+		return outbox.NewPoller(s, r.db.Table(s), r.kafka.Log("orders", s), router, r.rules)
+	}
+	requireRefusal(t, outbox.Reshard(t.Context(), 2, poller, time.Now().Add(-time.Second)), outbox.ReasonMoveTime)
+	require.NoError(t, outbox.Reshard(t.Context(), 2, poller, time.Now().Add(time.Minute)))
+	require.NoError(t, outbox.Reshard(t.Context(), 2, poller, time.Now().Add(time.Minute)), "it is done already")
+	r.mustRun(t)
+	r.table.Shard, r.log.Shard = outbox.Shard{Of: 1}, outbox.Shard{Of: 1}
+	_, err = r.run(t)
+	requireRefusal(t, err, outbox.ReasonShards)
+	r.requireIDs(t, "a")
+}
+
+func TestNewPoller(t *testing.T) {
+	router := newRouter(t, outbox.Routing{})
+	for _, c := range []struct {
+		shard outbox.Shard
+		rules outbox.Rules
+		err   string
+	}{
+		{outbox.Shard{}, outbox.Rules{}, "shard 0 of 0"},
+		{outbox.Shard{Index: 1, Of: 1}, outbox.Rules{}, "shard 1 of 1"},
+		{outbox.Shard{Of: 1}, outbox.Rules{Rows: -1}, "-1 rows"},
+		{outbox.Shard{Of: 1}, outbox.Rules{Poll: -1}, "must not be negative"},
+		{outbox.Shard{Of: 1}, outbox.Rules{Initialise: outbox.FromCursor}, `initialise from "cursor"`},
+		{outbox.Shard{Of: 1}, outbox.Rules{DeadLetters: "a b"}, `dead-letter topic "a b"`},
+	} {
+		_, err := outbox.NewPoller(c.shard, nil, nil, router, c.rules)
+		require.ErrorContains(t, err, c.err)
+	}
+}
+
+// Rows and bytes bound a transaction, and no partition gets more than one batch.
+func TestTransactionsAreBounded(t *testing.T) {
+	r := newRig()
+	r.rules.Rows, r.rules.Bytes = 50, 1500
+	r.kafka.Create(simTopic, 3, 1000)
+	for i := range 200 {
+		key := fmt.Sprint(i)
+		r.insert(outbox.Row{ID: key, AggregateID: &key, Payload: make([]byte, i)})
+	}
+	largest := 0
+	r.rules.Observe = func(c outbox.Commit) { largest = max(largest, c.Bytes) }
+	tally := r.mustRun(t)
+	require.EqualValues(t, 200, tally.Rows)
+	require.LessOrEqual(t, largest, 1500)
+	require.Greater(t, largest, 1000)
+	var all []string
+	for p := range int32(3) {
+		records, _ := r.kafka.Read(simTopic, p, 0, true)
+		all = append(all, ids(records)...)
+		require.True(t, slices.IsSortedFunc(ids(records), func(a, b string) int { return len(a) - len(b) }))
+	}
+	require.Len(t, all, 200)
+	require.Less(t, tally.Bytes, int64(math.MaxInt32))
+}
