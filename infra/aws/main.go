@@ -37,18 +37,33 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	for _, p := range c.Pipelines {
-		if _, err := os.Stat(asset(p.Architecture)); err != nil {
-			return fmt.Errorf("find the function for %s: %w: run make build first", p.Architecture, err)
-		}
+	if err := built(c); err != nil {
+		return err
 	}
 	stack.Add(app, c, asset)
 	app.Synth(nil)
 	return nil
 }
 
-// asset is where make build puts the sink. A zip is uploaded as it is, so that
+// built says whether there is all that is to be deployed.
+func built(c *config.Config) error {
+	var needed []string
+	for _, p := range c.Pipelines {
+		needed = append(needed, asset(stack.Sink, p.Architecture))
+	}
+	for _, o := range c.Outboxes {
+		needed = append(needed, asset(stack.Poller, o.Architecture))
+	}
+	for _, path := range needed {
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("find a function: %w: run make build first", err)
+		}
+	}
+	return nil
+}
+
+// asset is where make build puts a function. A zip is uploaded as it is, so that
 // Lambda's CodeSha256 is the one that make build prints.
-func asset(architecture string) string {
-	return filepath.Join(".build", "sink-"+architecture+".zip")
+func asset(function, architecture string) string {
+	return filepath.Join(".build", function+"-"+architecture+".zip")
 }

@@ -14,6 +14,7 @@ import (
 
 	sink "oncehouse/functions/sink/config"
 	"oncehouse/shared/secrets"
+	"oncehouse/shared/settings"
 )
 
 // AWS's limits, and the forms of its names.
@@ -60,18 +61,25 @@ func (r *reader) check(c *Config) {
 			r.problem("defaults."+key, "is a pipeline's own: name it there")
 		}
 	}
-	if len(c.Pipelines) == 0 {
-		r.problem("pipelines", "are missing: at least one expected, such as {name: clicks}")
+	if len(c.Pipelines)+len(c.Outboxes) == 0 {
+		r.problem("pipelines", "are missing: at least one expected, such as {name: clicks}, or an outbox")
 	}
 	for i := range c.Pipelines {
 		r.checkPipeline(c, c.Pipelines[i], fmt.Sprintf("pipelines[%d]", i))
 	}
+	for i := range c.Outboxes {
+		r.checkOutbox(c, c.Outboxes[i], fmt.Sprintf("outboxes[%d]", i))
+	}
 	r.checkDistinct(c.Pipelines)
+	r.checkApart(c)
 	if len(r.problems) > 0 {
 		return // the sink would say the same again in other words
 	}
 	for i, p := range c.Pipelines {
 		r.checkSink(c, p, fmt.Sprintf("pipelines[%d]", i))
+	}
+	for i, o := range c.Outboxes {
+		r.checkPoller(c, o, fmt.Sprintf("outboxes[%d]", i))
 	}
 }
 
@@ -177,23 +185,31 @@ func (r *reader) checkPipeline(c *Config, p Pipeline, path string) {
 			r.problem(path+".start", "is %q: %s or a moment such as 2026-01-31T00:00:00Z expected", p.Start, TrimHorizon)
 		}
 	}
-	r.between(path+".memory", p.Memory, 128, 10240)
-	if p.Timeout > maxTimeout || p.Timeout < time.Second || p.Timeout%time.Second != 0 {
-		r.problem(path+".timeout", "is %s: whole seconds up to %s expected", p.Timeout, maxTimeout)
-	}
-	r.oneOf(path+".architecture", p.Architecture, ARM64, AMD64)
+	r.checkFunction(p.Function, path)
 	r.between(path+".reserved_concurrency", p.ReservedConcurrency, 0, 100_000)
-	if !slices.Contains(retentionDays, p.LogRetentionDays) {
-		r.problem(path+".log_retention_days", "is %d: one of %s expected", p.LogRetentionDays, strings.Trim(fmt.Sprint(retentionDays), "[]"))
-	}
 	r.checkPolling(p, path)
 	r.checkOnFailure(c, p, path)
 	r.checkFilters(p, path)
 	r.checkThresholds(p.Thresholds, path+".alarms")
-	for _, s := range c.derived(p, "") {
-		if _, there := p.Settings[s.name]; there {
+	r.notDerived(c.derived(p, ""), p.Settings, path)
+}
+
+func (r *reader) notDerived(derived []setting, further map[string]string, path string) {
+	for _, s := range derived {
+		if _, there := further[s.name]; there {
 			r.problem(path+".settings."+s.name, "follows from %s: set it there", strings.TrimPrefix(s.path, "."))
 		}
+	}
+}
+
+func (r *reader) checkFunction(f Function, path string) {
+	r.between(path+".memory", f.Memory, 128, 10240)
+	if f.Timeout > maxTimeout || f.Timeout < time.Second || f.Timeout%time.Second != 0 {
+		r.problem(path+".timeout", "is %s: whole seconds up to %s expected", f.Timeout, maxTimeout)
+	}
+	r.oneOf(path+".architecture", f.Architecture, ARM64, AMD64)
+	if !slices.Contains(retentionDays, f.LogRetentionDays) {
+		r.problem(path+".log_retention_days", "is %d: one of %s expected", f.LogRetentionDays, strings.Trim(fmt.Sprint(retentionDays), "[]"))
 	}
 }
 
@@ -308,20 +324,45 @@ func (r *reader) checkDistinct(pipelines []Pipeline) {
 	}
 }
 
+// checkApart: functions, metrics and cursors are told apart by name.
+func (r *reader) checkApart(c *Config) {
+	functions, topics := map[string]string{}, map[string]string{}
+	for i, p := range c.Pipelines {
+		path := fmt.Sprintf("pipelines[%d]", i)
+		functions[p.Name], functions[strings.TrimSuffix(p.Name, "-outbox")] = path, path
+		topics[p.Topic] = path
+	}
+	for i, o := range c.Outboxes {
+		path := fmt.Sprintf("outboxes[%d]", i)
+		if other, there := functions[o.Name]; there {
+			r.problem(path+".name", "is %q like that of %s, or its function's would be: another one expected", o.Name, other)
+		}
+		if other, there := topics[o.CursorTopic]; there {
+			r.problem(path+".cursor_topic", "is %q, the topic of %s: one of its own expected", o.CursorTopic, other)
+		}
+		functions[o.Name], topics[o.CursorTopic] = path, path
+	}
+}
+
 // standInQueue has the form of a queue's URL, which only CloudFormation knows.
 const standInQueue = "https://sqs.eu-west-1.amazonaws.com/111122223333/letters"
 
 // checkSink asks the sink's own parser, and says its answer in the file's words.
 func (r *reader) checkSink(c *Config, p Pipeline, path string) {
 	_, err := sink.Parse(c.SinkEnvironment(p, standInQueue))
-	var refused *sink.Error
+	r.refused(err, c.derived(p, ""), path, "the sink")
+}
+
+// refused says what a function's parser says in the file's words.
+func (r *reader) refused(err error, derived []setting, path, by string) {
+	var refused *settings.Error
 	if !errors.As(err, &refused) {
 		return
 	}
 	for _, text := range refused.Problems {
-		name, _, _ := strings.Cut(strings.TrimPrefix(text, sink.Prefix), " ")
+		name, _, _ := strings.Cut(strings.TrimPrefix(text, settings.Prefix), " ")
 		at := path + ".settings." + name
-		for _, s := range c.derived(p, "") {
+		for _, s := range derived {
 			if s.name == name {
 				at = s.path
 				if strings.HasPrefix(s.path, ".") {
@@ -329,7 +370,7 @@ func (r *reader) checkSink(c *Config, p Pipeline, path string) {
 				}
 			}
 		}
-		r.problem(at, "is refused by the sink: %s", text)
+		r.problem(at, "is refused by %s: %s", by, text)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package config is the file that describes an installation: where it runs, the
-// Kafka cluster, ClickHouse, and the pipelines.
+// Kafka cluster, ClickHouse, the pipelines and the outboxes.
 //
 //	cfg, err := config.Read("oncehouse.yaml")
 //	if err != nil {
@@ -30,6 +30,7 @@ type Config struct {
 	// merged key by key, everything else is replaced.
 	Defaults  Pipeline   `yaml:"defaults"`
 	Pipelines []Pipeline `yaml:"pipelines"`
+	Outboxes  []Outbox   `yaml:"outboxes"`
 }
 
 // Environment is where an installation runs. Two of them in one account and
@@ -97,7 +98,7 @@ type Alarms struct {
 	Runbook string `yaml:"runbook"`
 }
 
-// Values of Pipeline.Architecture, Pipeline.Start and Pipeline.MappingLog.
+// Values of Function.Architecture, Pipeline.Start and Pipeline.MappingLog.
 const (
 	ARM64       = "arm64"
 	AMD64       = "amd64"
@@ -162,13 +163,18 @@ type Pipeline struct {
 	// OnFailure gives batches up after a number of attempts; nil never does.
 	OnFailure *OnFailure `yaml:"on_failure"`
 
-	Memory       int           `yaml:"memory"` // MB
-	Timeout      time.Duration `yaml:"timeout"`
-	Architecture string        `yaml:"architecture"`
+	Function `yaml:",inline"`
 	// ReservedConcurrency is the function's own; 0 shares the account's.
 	ReservedConcurrency int        `yaml:"reserved_concurrency"`
-	LogRetentionDays    int        `yaml:"log_retention_days"`
 	Thresholds          Thresholds `yaml:"alarms"`
+}
+
+// Function is the size of a function.
+type Function struct {
+	Memory           int           `yaml:"memory"` // MB
+	Timeout          time.Duration `yaml:"timeout"`
+	Architecture     string        `yaml:"architecture"`
+	LogRetentionDays int           `yaml:"log_retention_days"`
 }
 
 // Pollers of provisioned mode. Minimum 0 is on-demand mode, which has no partial
@@ -208,7 +214,7 @@ func builtin() Pipeline {
 	return Pipeline{
 		Guarantee: "exactly-once", Start: TrimHorizon, GroupVersion: 1,
 		BatchSize: 10000, BatchWindow: time.Second, Pollers: Pollers{Minimum: 1}, PartialResponses: true,
-		Memory: 1024, Timeout: 2 * time.Minute, Architecture: ARM64, LogRetentionDays: 30,
+		Function:   Function{Memory: 1024, Timeout: 2 * time.Minute, Architecture: ARM64, LogRetentionDays: 30},
 		Thresholds: Thresholds{EventLag: 15 * time.Minute, OffsetLag: 1_000_000, DeadLetters: 1, DuplicatesPercent: 50},
 	}
 }

@@ -167,6 +167,56 @@ func TestWrongFilesAreRefused(t *testing.T) {
 	}
 }
 
+func TestWrongOutboxesAreRefused(t *testing.T) {
+	const secret = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:rds-AbCdEf"
+	const before = "outboxes:\n  - name: shop\n    database: {secret: '" + secret + "'}\n"
+	good := strings.Replace(file, "auth: iam", "auth: iam\n  brokers: [b-1.example.com:9098]", 1) + before
+	c, err := config.Parse("f.yaml", []byte(good))
+	require.NoError(t, err)
+	require.Equal(t, "oncehouse-production-shop-outbox", c.OutboxName(c.Outboxes[0]))
+	require.Equal(t, "oncehouse.outbox.shop", c.Outboxes[0].CursorTopic)
+	require.Equal(t, "outbox.event.*", c.Outboxes[0].Topics())
+	require.Equal(t, 58*time.Second, c.Outboxes[0].Timeout)
+
+	at := func(text string) string { return before + "    " + text + "\n" }
+	for name, c := range map[string]change{
+		"no name":               {"- name: shop", "- topic: 'x.${routedByValue}'", "outboxes[0].name", "is missing"},
+		"name too long":         {"- name: shop", "- name: " + strings.Repeat("x", 40), "outboxes[0].name", "at most 64 expected"},
+		"name of a pipeline":    {"- name: shop", "- name: clicks", "outboxes[0].name", "like that of pipelines[0]"},
+		"function's name":       {"- name: orders\n", "- name: shop-outbox\n", "outboxes[0].name", "like that of pipelines[1]"},
+		"no brokers":            {"\n  brokers: [b-1.example.com:9098]", "", "cluster.brokers", "outboxes[0] publishes to them"},
+		"no database":           {"    database: {secret: '" + secret + "'}\n", "", "outboxes[0].database.resource_id", "db-... or cluster-..."},
+		"secret's short ARN":    {"rds-AbCdEf", "rds", "outboxes[0].database.secret", "the whole ARN"},
+		"secret elsewhere":      {secret, strings.Replace(secret, "eu-west-1", "eu-west-2", 1), "outboxes[0].database.secret", "is of region eu-west-2"},
+		"secret and user":       {"secret: '" + secret + "'", "secret: '" + secret + "', user: x", "outboxes[0].database.user", "leave one of them out"},
+		"secret's key":          {"secret: '" + secret + "'", "secret: '" + secret + "', secret_key: x", "outboxes[0].database.secret_key", "a KMS key"},
+		"IAM without a user":    {"secret: '" + secret + "'", "host: h, name: n, resource_id: db-A1", "outboxes[0].database.user", "is missing"},
+		"topic without the row": {before, at("topic: events"), "outboxes[0].topic", "a template with ${routedByValue} expected"},
+		"cursors in a topic":    {before, at("cursor_topic: clicks"), "outboxes[0].cursor_topic", "the topic of pipelines[0]"},
+		"dead letters there":    {before, at("dead_letter_topic: oncehouse.outbox.shop"), "outboxes[0].dead_letter_topic", "compacted"},
+		"no shards":             {before, at("shards: 0"), "outboxes[0].shards", "from 1 to 256"},
+		"layer":                 {before, at("layers: [x]"), "outboxes[0].layers[0]", "a version of a Lambda layer"},
+		"timeout":               {before, at("timeout: 5s"), "outboxes[0].timeout", "more than DEADLINE_MARGIN + RESERVE (5s)"},
+		"lag":                   {before, at("alarms: {lag: 0s}"), "outboxes[0].alarms.lag", "at least 1s"},
+		"unknown key":           {before, at("topics: []"), "outboxes[0].topics", "is no key: one of alarms, architecture, create_cursor_topic"},
+		"unknown setting":       {before, at("settings: {RETENTON: delete}"), "outboxes[0].settings.RETENTON", "did you mean ONCEHOUSE_RETENTION?"},
+		"password in clear":     {before, at("settings: {DATABASE_PASSWORD: x}"), "outboxes[0].settings.DATABASE_PASSWORD", "follows from database.secret"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, good, c.old, "the edit has no effect")
+			problems := refuse(t, strings.Replace(good, c.old, c.new, 1))
+			i := slices.IndexFunc(problems, func(p config.Problem) bool { return p.Path == c.path })
+			require.NotEqual(t, -1, i, "no problem at %s: %v", c.path, problems)
+			require.Contains(t, problems[i].Text, c.says)
+		})
+	}
+	_, err = config.Parse("f.yaml", []byte(good+before[len("outboxes:\n"):]))
+	require.ErrorContains(t, err, `outboxes[1].name is "shop" like that of outboxes[0]`)
+	alone := good[:strings.Index(good, "pipelines:")] + before
+	_, err = config.Parse("f.yaml", []byte(alone))
+	require.NoError(t, err, "an installation may have outboxes only")
+}
+
 // refuse returns the problems of a text.
 func refuse(t *testing.T, text string) []config.Problem {
 	t.Helper()

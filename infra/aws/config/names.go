@@ -1,6 +1,9 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Prefix is what every name of the installation begins with.
 func (c *Config) Prefix() string { return "oncehouse-" + c.Environment.Name }
@@ -19,8 +22,15 @@ func (c *Config) FunctionName(p Pipeline) string { return c.Prefix() + "-" + p.N
 // LettersQueue is the name of the queue of the pipeline's dead letters.
 func (c *Config) LettersQueue(p Pipeline) string { return c.FunctionName(p) + "-letters" }
 
-// LogGroup is the name of the log group of the pipeline's function.
-func (c *Config) LogGroup(p Pipeline) string { return "/aws/lambda/" + c.FunctionName(p) }
+// LogGroup is the name of a function's log group.
+func LogGroup(function string) string { return "/aws/lambda/" + function }
+
+// InCluster is the ARN of a topic, group or transactional id of the cluster:
+// arn:...:cluster/<name>/<uuid> has those of the same path.
+// https://docs.aws.amazon.com/msk/latest/developerguide/kafka-actions.html
+func (c *Config) InCluster(kind, name string) string {
+	return strings.Replace(c.Cluster.ARN, ":cluster/", ":"+kind+"/", 1) + "/" + name
+}
 
 // ConsumerGroup is the Kafka consumer group of the pipeline's mapping.
 func (c *Config) ConsumerGroup(p Pipeline) string {

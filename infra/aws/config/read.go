@@ -214,7 +214,12 @@ func (r *reader) walkMapping(node *yaml.Node, t reflect.Type, path string) {
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for i := range t.NumField() {
-		fields[t.Field(i).Tag.Get("yaml")] = t.Field(i).Type
+		field := t.Field(i)
+		if field.Anonymous { // inline
+			maps.Copy(fields, fieldsOf(field.Type))
+			continue
+		}
+		fields[field.Tag.Get("yaml")] = field.Type
 	}
 	return fields
 }
@@ -224,10 +229,11 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 func (r *reader) decode(root *yaml.Node) *Config {
 	c := Config{Defaults: builtin()}
 	_ = root.Decode(&c)
-	c.Pipelines = nil
+	c.Pipelines, c.Outboxes = nil, nil
 	c.Alarms.Runbook = orElse(c.Alarms.Runbook, "docs/runbook.md")
 	var file struct {
 		Pipelines []yaml.Node `yaml:"pipelines"`
+		Outboxes  []yaml.Node `yaml:"outboxes"`
 	}
 	_ = root.Decode(&file)
 	for _, node := range file.Pipelines {
@@ -243,6 +249,12 @@ func (r *reader) decode(root *yaml.Node) *Config {
 			}
 		}
 		c.Pipelines = append(c.Pipelines, p)
+	}
+	for _, node := range file.Outboxes {
+		o := builtinOutbox()
+		_ = node.Decode(&o)
+		o.CursorTopic = orElse(o.CursorTopic, "oncehouse.outbox."+o.Name)
+		c.Outboxes = append(c.Outboxes, o)
 	}
 	return &c
 }

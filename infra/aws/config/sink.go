@@ -4,14 +4,30 @@ import (
 	"strconv"
 	"strings"
 
-	sink "oncehouse/functions/sink/config"
+	"oncehouse/shared/settings"
 )
 
-// setting is one setting of the sink that the file names elsewhere.
+// setting is one setting of a function that the file names elsewhere. A path that
+// begins with a dot is the pipeline's or the outbox's.
 type setting struct{ name, path, value string }
 
-// derived are the settings that follow from the rest of the file. A path that
-// begins with a dot is the pipeline's.
+// environment is a function's environment.
+func environment(derived []setting, further map[string]string) map[string]string {
+	environ := map[string]string{}
+	for _, s := range derived {
+		if s.value != "" {
+			environ[settings.Prefix+s.name] = s.value
+		}
+	}
+	for name, value := range further {
+		if value != "" { // empty takes one of the defaults' settings back
+			environ[settings.Prefix+name] = value
+		}
+	}
+	return environ
+}
+
+// derived are the sink's settings that follow from the rest of the file.
 func (c *Config) derived(p Pipeline, queueURL string) []setting {
 	all := []setting{
 		{"PIPELINE", ".name", p.Name},
@@ -54,16 +70,5 @@ func (c *Config) derived(p Pipeline, queueURL string) []setting {
 // SinkEnvironment is the environment of the pipeline's function: what
 // functions/sink/config parses.
 func (c *Config) SinkEnvironment(p Pipeline, queueURL string) map[string]string {
-	environ := map[string]string{}
-	for _, s := range c.derived(p, queueURL) {
-		if s.value != "" {
-			environ[sink.Prefix+s.name] = s.value
-		}
-	}
-	for name, value := range p.Settings {
-		if value != "" { // empty takes one of the defaults' settings back
-			environ[sink.Prefix+name] = value
-		}
-	}
-	return environ
+	return environment(c.derived(p, queueURL), p.Settings)
 }

@@ -39,7 +39,10 @@ func NewPipeline(scope constructs.Construct, id string, props PipelineProps) {
 		alarms = append(alarms, a.add(m, prefix, props.Alert))
 	}
 	newDashboard(m, props, alarms)
-	newQueries(m, props)
+	newQueries(m, props.Config.Prefix()+"/"+props.Pipeline.Name, props.Log, map[string]query{
+		"BlockedLanes": blockedLanes, "SlowestLanes": slowestLanes, "LaneHistory": laneHistory,
+		"LanesWithLetters": lanesWithLetters, "InterruptedInserts": interruptedInserts,
+	})
 }
 
 // stuck: nothing is lost, but a lane waits for somebody.

@@ -128,7 +128,7 @@ func timing(s, f source) []graph {
 
 func cost(s, f, m source, p config.Pipeline) []graph {
 	all := []graph{
-		{"Function", []awscloudwatch.IMetric{f.metric("Invocations", "Sum"), s.sum(metrics.ColdStart)}, []awscloudwatch.IMetric{gigabyteSeconds(f, "GB-seconds", p)}},
+		{"Function", []awscloudwatch.IMetric{f.metric("Invocations", "Sum"), s.sum(metrics.ColdStart)}, []awscloudwatch.IMetric{gigabyteSeconds(f, "GB-seconds", p.Name, p.Memory)}},
 		{"Bytes to ClickHouse", s.sums(metrics.BatchBytes), nil},
 	}
 	if p.Pollers.Minimum > 0 { // which are paid by the hour
@@ -137,11 +137,11 @@ func cost(s, f, m source, p config.Pipeline) []graph {
 	return all
 }
 
-// gigabyteSeconds is what the pipeline's function is paid for.
-func gigabyteSeconds(f source, label string, p config.Pipeline) awscloudwatch.IMetric {
+// gigabyteSeconds is what a function of so many MB is paid for.
+func gigabyteSeconds(f source, label, name string, memory int) awscloudwatch.IMetric {
 	// Ids are shared by all formulas of a graph.
-	duration := "duration_" + strings.ReplaceAll(p.Name, "-", "_")
-	return calculated(label, fmt.Sprintf("%s / 1000 * %d / 1024", duration, p.Memory),
+	duration := "duration_" + strings.ReplaceAll(name, "-", "_")
+	return calculated(label, fmt.Sprintf("%s / 1000 * %d / 1024", duration, memory),
 		map[string]awscloudwatch.IMetric{duration: f.metric("Duration", "Sum")})
 }
 

@@ -35,12 +35,8 @@ func NewOverview(scope constructs.Construct, id string, props OverviewProps) {
 	for pair := range slices.Chunk(statuses(o, props.Config), wide/half) {
 		d.AddWidgets(pair...)
 	}
-	lines := make([]line, len(props.Config.Pipelines))
-	for i, p := range props.Config.Pipelines {
-		name := props.Config.FunctionName(p)
-		lines[i] = line{p, sink(p.Name).of(p.Name), function(name).of(p.Name), queue(props.Config.LettersQueue(p)).of(p.Name)}
-	}
-	addRows(d, []row{
+	lines, boxes := linesOf(props.Config), boxesOf(props.Config)
+	addRows(d, withOutboxes(boxes, []row{
 		{"Does it keep up?", []graph{
 			each("Age of records when stored (ms)", lines, func(l line) awscloudwatch.IMetric {
 				return l.sink.metric(string(metrics.EventLag), "Maximum")
@@ -63,23 +59,57 @@ func NewOverview(scope constructs.Construct, id string, props OverviewProps) {
 			each("Invocations that were throttled", lines, func(l line) awscloudwatch.IMetric { return l.function.metric("Throttles", "Sum") }),
 		}},
 		{"What does it cost?", []graph{
-			each("GB-seconds of the functions", lines, func(l line) awscloudwatch.IMetric {
-				return gigabyteSeconds(l.function, l.pipeline.Name, l.pipeline)
+			each("GB-seconds of the functions", slices.Concat(lines, boxes), func(l line) awscloudwatch.IMetric {
+				return gigabyteSeconds(l.function, l.sink.value, l.sink.value, l.memory)
 			}),
 			ledgerUnits(props.Config.LedgerTable()),
 			each("Bytes to ClickHouse", lines, sumOf(metrics.BatchBytes)),
 		}},
-	})
+	}))
 	d.AddWidgets(heading("## Why?\nEach reason is a heading of " + props.Runbook))
 	for logs := range slices.Chunk(logsOf(props.Config), maxLogs) {
 		d.AddWidgets(blockedLanes.widget(wide, logs...))
 	}
+	for logs := range slices.Chunk(outboxLogsOf(props.Config), maxLogs) {
+		d.AddWidgets(stoppedShards.widget(wide, logs...))
+	}
 }
 
-// line is a pipeline and where its metrics are.
+// line is a pipeline or an outbox, and where its metrics are.
 type line struct {
-	pipeline                config.Pipeline
+	memory                  int
 	sink, function, letters source
+}
+
+func linesOf(c *config.Config) []line {
+	lines := make([]line, len(c.Pipelines))
+	for i, p := range c.Pipelines {
+		lines[i] = line{p.Memory, sink(p.Name).of(p.Name), function(c.FunctionName(p)).of(p.Name), queue(c.LettersQueue(p)).of(p.Name)}
+	}
+	return lines
+}
+
+func boxesOf(c *config.Config) []line {
+	boxes := make([]line, len(c.Outboxes))
+	for i, o := range c.Outboxes {
+		boxes[i] = line{memory: o.Memory, sink: sink(o.Name).of(o.Name), function: function(c.OutboxName(o)).of(o.Name)}
+	}
+	return boxes
+}
+
+// withOutboxes adds a row of the outboxes behind the first, where there are any.
+func withOutboxes(boxes []line, rows []row) []row {
+	if len(boxes) == 0 {
+		return rows
+	}
+	return slices.Insert(rows, 1, row{"Do the outboxes keep up?", []graph{
+		each("Age of rows when published (ms)", boxes, func(l line) awscloudwatch.IMetric {
+			return l.sink.metric(string(metrics.OutboxLag), "Maximum")
+		}),
+		each("Rows published", boxes, sumOf(metrics.PublishedRows)),
+		each("Shards that stand at a row", boxes, sumOf(metrics.OutboxHalted)),
+		each("Shards that wait for a person", boxes, sumOf(metrics.OutboxRefused)),
+	}})
 }
 
 func each(title string, lines []line, metric func(line) awscloudwatch.IMetric) graph {
@@ -112,6 +142,13 @@ func statuses(scope constructs.Construct, c *config.Config) []awscloudwatch.IWid
 		}
 		all = append(all, status(p.Name, half, alarms...))
 	}
+	for _, o := range c.Outboxes {
+		var alarms []awscloudwatch.IAlarm
+		for _, a := range (OutboxProps{Config: c, Outbox: o}).alarms() {
+			alarms = append(alarms, named(scope, a.name(c.OutboxName(o))))
+		}
+		all = append(all, status(o.Name, half, alarms...))
+	}
 	return all
 }
 
@@ -122,10 +159,18 @@ func named(scope constructs.Construct, name string) awscloudwatch.IAlarm {
 	}))
 }
 
+func outboxLogsOf(c *config.Config) []string {
+	logs := make([]string, len(c.Outboxes))
+	for i, o := range c.Outboxes {
+		logs[i] = config.LogGroup(c.OutboxName(o))
+	}
+	return logs
+}
+
 func logsOf(c *config.Config) []string {
 	logs := make([]string, len(c.Pipelines))
 	for i, p := range c.Pipelines {
-		logs[i] = c.LogGroup(p)
+		logs[i] = config.LogGroup(c.FunctionName(p))
 	}
 	return logs
 }

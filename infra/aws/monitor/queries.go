@@ -10,7 +10,7 @@ import (
 )
 
 // query is a question to a function's log, in the language of Logs Insights. Its
-// fields are those of the log lines that functions/sink/handler/report.go writes.
+// fields are those of the log lines that report.go of the function's handler writes.
 type query struct {
 	title string
 	lines []string
@@ -51,19 +51,27 @@ var (
 		"sort @timestamp desc",
 		"limit 100",
 	}}
+	// Of an outbox poller's log.
+	stoppedShards = query{"Stopped shards and why", []string{
+		"filter ispresent(reason)",
+		"stats count(*) as failures, latest(error) as why, latest(remedy) as what_to_do by reason, shard",
+		"sort failures desc",
+	}}
+	shardHistory = query{"History of a shard (set the shard)", []string{
+		"filter shard = 0",
+		"fields @timestamp, rows, transactions, dead_letters, fenced, reopened, max_lag_ms, max_transaction_ms, window, last_seq, reason, error, request_id",
+		"sort @timestamp desc",
+		"limit 200",
+	}}
 )
 
-// newQueries saves the queries where Logs Insights lists them, in a folder of the
-// pipeline.
-func newQueries(scope constructs.Construct, props PipelineProps) {
-	folder := constructs.NewConstruct(scope, jsii.String("Queries"))
-	for id, q := range map[string]query{
-		"BlockedLanes": blockedLanes, "SlowestLanes": slowestLanes, "LaneHistory": laneHistory,
-		"LanesWithLetters": lanesWithLetters, "InterruptedInserts": interruptedInserts,
-	} {
-		awslogs.NewCfnQueryDefinition(folder, &id, &awslogs.CfnQueryDefinitionProps{
-			Name:          jsii.String(props.Config.Prefix() + "/" + props.Pipeline.Name + "/" + q.title),
-			LogGroupNames: &[]any{props.Log},
+// newQueries saves the queries where Logs Insights lists them, in a folder.
+func newQueries(scope constructs.Construct, folder, log string, queries map[string]query) {
+	inside := constructs.NewConstruct(scope, jsii.String("Queries"))
+	for id, q := range queries {
+		awslogs.NewCfnQueryDefinition(inside, &id, &awslogs.CfnQueryDefinitionProps{
+			Name:          jsii.String(folder + "/" + q.title),
+			LogGroupNames: &[]any{log},
 			QueryString:   jsii.String(strings.Join(q.lines, "\n| ")),
 		})
 	}

@@ -4,12 +4,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
 	"oncehouse/infra/aws/config"
+	"oncehouse/infra/aws/function"
 )
 
 // endless is Lambda's number for attempts and ages without a limit.
@@ -24,10 +24,10 @@ const endless = -1
 //   - No maximum age: a record does not become less true by waiting.
 //   - A consumer group of our own name: by default it is the mapping's id, and a
 //     mapping that CloudFormation replaces would read the topic again.
-func newMapping(scope constructs.Construct, props Props, function awslambda.Function, role awsiam.Role) awslambda.CfnEventSourceMapping {
+func newMapping(scope constructs.Construct, props Props, f *function.Function) awslambda.CfnEventSourceMapping {
 	c, pl := props.Config, props.Pipeline
 	mapping := &awslambda.CfnEventSourceMappingProps{
-		FunctionName:                   function.FunctionArn(),
+		FunctionName:                   f.FunctionArn(),
 		EventSourceArn:                 c.Cluster.ARN,
 		Topics:                         jsii.Strings(pl.Topic),
 		BatchSize:                      jsii.Number(pl.BatchSize),
@@ -58,7 +58,7 @@ func newMapping(scope constructs.Construct, props Props, function awslambda.Func
 		provision(mapping, pl)
 	}
 	made := awslambda.NewCfnEventSourceMapping(scope, jsii.String("Mapping"), mapping)
-	made.Node().AddDependency(role) // Lambda tries the mapping's rights when it is made
+	made.Node().AddDependency(f.Role) // Lambda tries the mapping's rights when it is made
 	return made
 }
 

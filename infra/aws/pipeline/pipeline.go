@@ -1,8 +1,7 @@
-// Package pipeline is one pipeline's function and what it works with: its role,
-// its log, the queue of its dead letters, and the event source mapping that
-// feeds it.
+// Package pipeline is one pipeline's function and what it works with: the queue of
+// its dead letters, and the event source mapping that feeds it.
 //
-//	p := pipeline.New(stack, "Pipeline", pipeline.Props{Config: cfg, Pipeline: cfg.Pipelines[0], Asset: ".build/sink-arm64"})
+//	p := pipeline.New(stack, "Pipeline", pipeline.Props{Config: cfg, Pipeline: cfg.Pipelines[0], Asset: ".build/sink-arm64.zip"})
 //	p.Function.FunctionName()
 //
 // Everything it needs is in its props; it reads no environment and no context.
@@ -10,15 +9,14 @@ package pipeline
 
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
 	"oncehouse/infra/aws/config"
+	"oncehouse/infra/aws/function"
 	"oncehouse/infra/aws/nag"
 )
 
@@ -27,7 +25,7 @@ type Props struct {
 	// Config is the installation, Pipeline one of its pipelines.
 	Config   *config.Config
 	Pipeline config.Pipeline
-	// Asset is the directory with the function's bootstrap for its architecture.
+	// Asset is the sink for the pipeline's architecture.
 	Asset string
 	// Key encrypts the letters, the log and the function's environment; nil for
 	// AWS's own keys.
@@ -36,19 +34,24 @@ type Props struct {
 
 // Pipeline is what was added.
 type Pipeline struct {
-	Function awslambda.Function
+	Function *function.Function
 	Letters  awssqs.Queue
-	Log      awslogs.LogGroup
 	Mapping  awslambda.CfnEventSourceMapping
 }
 
 // New adds a pipeline.
 func New(scope constructs.Construct, id string, props Props) *Pipeline {
 	inside := constructs.NewConstruct(scope, &id)
-	p := &Pipeline{Letters: newLetters(inside, props), Log: newLog(inside, props)}
-	role := newRole(inside, props, p)
-	p.Function = newFunction(inside, props, p, role)
-	p.Mapping = newMapping(inside, props, p.Function, role)
+	c, pl := props.Config, props.Pipeline
+	p := &Pipeline{Letters: newLetters(inside, props)}
+	p.Function = function.New(inside, function.Props{
+		Config: c, Name: c.FunctionName(pl), Spec: pl.Function, Reserved: pl.ReservedConcurrency, Asset: props.Asset, Key: props.Key,
+		Description: "Stores topic " + pl.Topic + " in table " + c.ClickHouse.Database + "." + pl.Table,
+		Environment: c.SinkEnvironment(pl, *p.Letters.QueueUrl()),
+		Pollers:     true,
+	})
+	allow(inside, props, p)
+	p.Mapping = newMapping(inside, props, p.Function)
 	return p
 }
 
@@ -73,62 +76,6 @@ func newLetters(scope constructs.Construct, props Props) awssqs.Queue {
 		RedriveAllowPolicy: &awssqs.RedriveAllowPolicy{RedrivePermission: awssqs.RedrivePermission_DENY_ALL},
 		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN,
 	})
-	nag.Accept(queue, "AwsSolutions-SQS3", "It is the queue of dead letters: nothing consumes it that could fail, and nothing may leave it but by hand.")
+	nag.Accept(queue, "AwsSolutions-SQS3", "It is the queue of dead letters: nothing consumes it that could fail, and nothing may leave it but by the action redrive or by hand.")
 	return queue
-}
-
-func newLog(scope constructs.Construct, props Props) awslogs.LogGroup {
-	log := awslogs.NewLogGroup(scope, jsii.String("Log"), &awslogs.LogGroupProps{
-		LogGroupName:  jsii.String(props.Config.LogGroup(props.Pipeline)),
-		EncryptionKey: props.Key,
-		RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
-	})
-	// In days, as the file and the console have it, not as the enum's names.
-	log.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(props.Pipeline.LogRetentionDays))
-	return log
-}
-
-func newFunction(scope constructs.Construct, props Props, p *Pipeline, role awsiam.Role) awslambda.Function {
-	architecture := awslambda.Architecture_ARM_64()
-	if props.Pipeline.Architecture == config.AMD64 {
-		architecture = awslambda.Architecture_X86_64()
-	}
-	environ := map[string]*string{}
-	for key, value := range props.Config.SinkEnvironment(props.Pipeline, *p.Letters.QueueUrl()) {
-		environ[key] = &value
-	}
-	var reserved *float64
-	if n := props.Pipeline.ReservedConcurrency; n > 0 {
-		reserved = jsii.Number(n)
-	}
-	function := awslambda.NewFunction(scope, jsii.String("Function"), &awslambda.FunctionProps{
-		FunctionName: jsii.String(props.Config.FunctionName(props.Pipeline)),
-		Description:  jsii.String("Stores topic " + props.Pipeline.Topic + " in table " + props.Config.ClickHouse.Database + "." + props.Pipeline.Table),
-		Runtime:      awslambda.Runtime_PROVIDED_AL2023(),
-		Handler:      jsii.String("bootstrap"),
-		Code:         awslambda.Code_FromAsset(&props.Asset, nil),
-		Architecture: architecture,
-		MemorySize:   jsii.Number(props.Pipeline.Memory),
-		Timeout:      awscdk.Duration_Seconds(jsii.Number(props.Pipeline.Timeout.Seconds())),
-		Environment:  &environ,
-		Role:         role,
-		LogGroup:     p.Log,
-		Tracing:      awslambda.Tracing_ACTIVE,
-		// The sink writes JSON, metrics too. No application log level is set here:
-		// above INFO Lambda would drop the metrics' lines. LOG_LEVEL is the sink's.
-		LoggingFormat:                awslambda.LoggingFormat_JSON,
-		ReservedConcurrentExecutions: reserved,
-	})
-	inside := function.Node().DefaultChild().(awslambda.CfnFunction)
-	if props.Key != nil {
-		// Not by the construct's property, which allows the role kms:ReEncrypt* and more.
-		inside.SetKmsKeyArn(props.Key.KeyArn())
-	}
-	if network := props.Config.Environment.Network; network != nil {
-		inside.SetVpcConfig(&awslambda.CfnFunction_VpcConfigProperty{
-			SubnetIds:        jsii.Strings(network.Subnets...),
-			SecurityGroupIds: jsii.Strings(network.SecurityGroups...),
-		})
-	}
-	return function
 }

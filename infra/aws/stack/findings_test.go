@@ -60,7 +60,7 @@ func TestTemplatesPassCfnLint(t *testing.T) {
 	for _, in := range examples {
 		templates, err := filepath.Glob(filepath.Join(in.dir, "*.template.json"))
 		require.NoError(t, err)
-		require.Len(t, templates, len(in.config.Pipelines)+1)
+		require.Len(t, templates, len(in.templates))
 		regions[in.config.Environment.Region] = append(regions[in.config.Environment.Region], templates...)
 	}
 	for region, templates := range regions {

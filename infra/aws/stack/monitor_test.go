@@ -50,12 +50,20 @@ func TestAlarmsAndWidgetsNameMetricsThatExist(t *testing.T) {
 				"AWS/Lambda":      {made.only(t, "AWS::Lambda::Function")["FunctionName"].(string), made.ref(made.id(t, "AWS::Lambda::EventSourceMapping"))},
 				"AWS/SQS":         {made.only(t, "AWS::SQS::Queue")["QueueName"].(string)},
 			}
-			requireReal(t, made, mine, in.emitted(t, p))
+			requireReal(t, made, mine, metrics.All(), in.emitted(t, p))
 			for namespace, names := range mine {
 				pipelines[namespace] = append(pipelines[namespace], names...)
 			}
 		}
-		requireReal(t, in.templates[in.config.Prefix()], pipelines, nil)
+		for _, o := range in.config.Outboxes {
+			name := in.config.OutboxName(o)
+			mine := map[string][]string{metrics.Namespace: {o.Name}, "AWS/Lambda": {name}}
+			requireReal(t, in.templates[name], mine, metrics.Outbox(), nil)
+			for namespace, names := range mine {
+				pipelines[namespace] = append(pipelines[namespace], names...)
+			}
+		}
+		requireReal(t, in.templates[in.config.Prefix()], pipelines, append(metrics.All(), metrics.Outbox()...), nil)
 	}
 }
 
@@ -73,7 +81,7 @@ func (in installation) emitted(t *testing.T, p config.Pipeline) []string {
 
 // requireReal: every metric that a template names is one that is emitted, of
 // something that there is.
-func requireReal(t *testing.T, made template, there map[string][]string, mapping []string) {
+func requireReal(t *testing.T, made template, there map[string][]string, emitted []metrics.Name, mapping []string) {
 	t.Helper()
 	all := append(ofAlarms(made), ofDashboards(t, made)...)
 	require.NotEmpty(t, all)
@@ -82,7 +90,7 @@ func requireReal(t *testing.T, made template, there map[string][]string, mapping
 		require.NotEmpty(t, m.stat, m.name)
 		if m.namespace == metrics.Namespace {
 			require.Equal(t, metrics.DimensionPipeline, m.dimension)
-			require.Contains(t, metrics.All(), metrics.Name(m.name))
+			require.Contains(t, emitted, metrics.Name(m.name))
 			continue
 		}
 		names := documented[m.namespace][m.dimension]
@@ -100,6 +108,23 @@ func TestEveryMetricIsLookedAt(t *testing.T) {
 		for _, name := range metrics.All() {
 			require.True(t, slices.ContainsFunc(seen, func(m named) bool { return m.namespace == metrics.Namespace && m.name == string(name) }), name)
 		}
+	})
+}
+
+func TestEveryMetricOfAnOutboxIsLookedAt(t *testing.T) {
+	eachOutbox(t, func(t *testing.T, _ installation, o config.Outbox, made template) {
+		seen := append(ofAlarms(made), ofDashboards(t, made)...)
+		for _, name := range metrics.Outbox() {
+			require.True(t, slices.ContainsFunc(seen, func(m named) bool { return m.namespace == metrics.Namespace && m.name == string(name) }), name)
+		}
+		var rung []string
+		for _, m := range ofAlarms(made) {
+			rung = append(rung, m.name)
+		}
+		require.Subset(t, rung, []string{
+			string(metrics.OutboxHalted), string(metrics.OutboxRefused), string(metrics.OutboxFailed), string(metrics.OutboxFenced), string(metrics.OutboxLag), "Errors", "Invocations",
+		})
+		require.Equal(t, o.DeadLetterTopic != "", slices.Contains(rung, string(metrics.OutboxDeadLetters)))
 	})
 }
 
@@ -162,8 +187,11 @@ func TestDashboardsAreReadFromTopToBottom(t *testing.T) {
 				}
 			}
 			want := []string{"## Does it keep up?", "## Is it exact?", "## Is anything stuck?", "## Where does the time go?", "## What does it cost?", "## Why?"}
-			if name == in.config.Prefix() {
+			if name == in.config.Prefix() || strings.HasSuffix(name, "-outbox") {
 				want = slices.Delete(want, 3, 4)
+			}
+			if name == in.config.Prefix() && len(in.config.Outboxes) > 0 {
+				want = slices.Insert(want, 1, "## Do the outboxes keep up?")
 			}
 			require.Equal(t, want, titles)
 		}
@@ -183,7 +211,7 @@ func TestEveryAlarmLeadsToTheRunbookAndToSomebody(t *testing.T) {
 				require.True(t, strings.HasSuffix(a["AlarmDescription"].(string), " "+in.config.Alarms.Runbook+"#"+strings.ToLower(heading)))
 				require.Len(t, a["AlarmActions"], 1)
 				require.Len(t, a["OKActions"], 1)
-				silent := heading == "NotPolling" // the one that rings when there is no data
+				silent := heading == "NotPolling" || heading == "OutboxNotRunning" // ring when there is no data
 				require.Equal(t, map[bool]string{true: "breaching", false: "notBreaching"}[silent], a["TreatMissingData"])
 				require.Equal(t, map[bool]string{true: "LessThanOrEqualToThreshold", false: "GreaterThanOrEqualToThreshold"}[silent], a["ComparisonOperator"])
 				require.Equal(t, silent, a["Threshold"].(float64) < 0)
@@ -211,14 +239,12 @@ func runbook(t *testing.T) map[string]section {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/runbook.md")
 	require.NoError(t, err)
-	reasons, alarms, is := strings.Cut(string(text), "\n# Alarms\n")
-	require.True(t, is)
 	all := map[string]section{}
-	for i, part := range []string{reasons, alarms} {
+	for part := range strings.SplitSeq("\n"+string(text), "\n# ") {
 		for _, s := range strings.Split(part, "\n## ")[1:] {
 			heading, text, _ := strings.Cut(s, "\n")
 			require.NotContains(t, all, heading)
-			all[heading] = section{text, i == 1}
+			all[heading] = section{text, strings.HasPrefix(part, "Alarms\n")}
 		}
 	}
 	return all
@@ -238,14 +264,19 @@ func TestThresholdsAreThePipelines(t *testing.T) {
 		require.EqualValues(t, p.Thresholds.DeadLetters, thresholds["DeadLetters"])
 		require.EqualValues(t, p.Thresholds.DuplicatesPercent, thresholds["DuplicatesSuppressed"])
 	})
+	require.Equal(t, metrics.Milliseconds, metrics.OutboxLag.Unit())
+	eachOutbox(t, func(t *testing.T, in installation, o config.Outbox, made template) {
+		for _, a := range made.all("AWS::CloudWatch::Alarm") {
+			if a["AlarmName"] == in.config.OutboxName(o)+"-OutboxLag" {
+				require.EqualValues(t, o.Thresholds.Lag.Milliseconds(), a["Threshold"])
+			}
+		}
+	})
 }
 
 // The queries ask for keys of the sink's log lines, which report.go writes.
 func TestLogQueriesAskForFieldsThatAreLogged(t *testing.T) {
-	logged := map[string]bool{"@timestamp": true}
-	for _, m := range regexp.MustCompile(`slog\.\w+\("(\w+)"`).FindAllStringSubmatch(sourceOf(t, "functions/sink/handler"), -1) {
-		logged[m[1]] = true
-	}
+	logged, polled := fieldsOf(t, "functions/sink/handler"), fieldsOf(t, "functions/outbox-poller/handler")
 	for _, in := range examples {
 		var logs []any
 		for _, p := range in.config.Pipelines {
@@ -266,9 +297,34 @@ func TestLogQueriesAskForFieldsThatAreLogged(t *testing.T) {
 			}
 		}
 		shown := queriesOf(t, in.templates[in.config.Prefix()])
-		require.Len(t, shown, 1)
+		require.Len(t, shown, 1+min(len(in.config.Outboxes), 1))
 		requireLogged(t, logged, afterSources(t, shown[0], logs))
+		var polls []any
+		for _, o := range in.config.Outboxes {
+			made := in.templates[in.config.OutboxName(o)]
+			log := made.only(t, "AWS::Logs::LogGroup")["LogGroupName"]
+			polls = append(polls, log)
+			saved := made.all("AWS::Logs::QueryDefinition")
+			require.Len(t, saved, 2)
+			for _, q := range saved {
+				require.Equal(t, []any{log}, q["LogGroupNames"])
+				requireLogged(t, polled, q["QueryString"].(string))
+			}
+		}
+		if len(polls) > 0 {
+			requireLogged(t, polled, afterSources(t, shown[1], polls))
+		}
 	}
+}
+
+// fieldsOf are the keys of the log lines that a package writes.
+func fieldsOf(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	logged := map[string]bool{"@timestamp": true}
+	for _, m := range regexp.MustCompile(`slog\.\w+\("(\w+)"`).FindAllStringSubmatch(sourceOf(t, dir), -1) {
+		logged[m[1]] = true
+	}
+	return logged
 }
 
 func queriesOf(t *testing.T, made template) []string {

@@ -1,7 +1,8 @@
 // Package stack makes the CloudFormation stacks of an installation:
 //
-//	oncehouse-<environment>             the ledger and the topic of the alarms
-//	oncehouse-<environment>-<pipeline>  one for each pipeline
+//	oncehouse-<environment>                  the ledger and the topic of the alarms
+//	oncehouse-<environment>-<pipeline>       one for each pipeline
+//	oncehouse-<environment>-<outbox>-outbox  one for each outbox
 //
 // A pipeline's stack is deployed, rolled back and deleted alone. It finds the
 // ledger by its name, not by an export, so that no stack holds another one's
@@ -21,15 +22,25 @@ import (
 	"oncehouse/infra/aws/ledger"
 	"oncehouse/infra/aws/monitor"
 	"oncehouse/infra/aws/nag"
+	"oncehouse/infra/aws/outbox"
 	"oncehouse/infra/aws/pipeline"
 )
 
-// Add adds all stacks to an app. asset is the directory of the function's
-// bootstrap for an architecture.
-func Add(app awscdk.App, c *config.Config, asset func(architecture string) string) {
+// Functions that there are, as make build names them.
+const (
+	Sink   = "sink"
+	Poller = "outbox-poller"
+)
+
+// Add adds all stacks to an app. asset is what to deploy as a function for an
+// architecture.
+func Add(app awscdk.App, c *config.Config, asset func(function, architecture string) string) {
 	base := addBase(app, c)
 	for _, p := range c.Pipelines {
-		addPipeline(app, c, p, asset(p.Architecture)).AddStackDependency(base, nil)
+		addPipeline(app, c, p, asset(Sink, p.Architecture)).AddStackDependency(base, nil)
+	}
+	for _, o := range c.Outboxes {
+		addOutbox(app, c, o, asset(Poller, o.Architecture)).AddStackDependency(base, nil)
 	}
 	nag.Check(app)
 }
@@ -90,15 +101,29 @@ func newAlarmTopic(scope constructs.Construct, c *config.Config, key awskms.IKey
 func addPipeline(app awscdk.App, c *config.Config, p config.Pipeline, asset string) awscdk.Stack {
 	stack := newStack(app, c, c.FunctionName(p), "oncehouse: topic "+p.Topic+" into table "+p.Table, false)
 	made := pipeline.New(stack, "Pipeline", pipeline.Props{Config: c, Pipeline: p, Asset: asset, Key: keyOf(stack, c)})
-	topic := stack.FormatArn(&awscdk.ArnComponents{Service: jsii.String("sns"), Resource: jsii.String(c.AlarmTopic()), ArnFormat: awscdk.ArnFormat_NO_RESOURCE_NAME})
 	monitor.NewPipeline(stack, "Monitor", monitor.PipelineProps{
-		Config: c, Pipeline: p, Queue: *made.Letters.QueueName(), Log: *made.Log.LogGroupName(), Mapping: *made.Mapping.Ref(),
-		Alert: monitor.Alert{Topic: awssns.Topic_FromTopicArn(stack, jsii.String("Alarms"), topic), Runbook: c.Alarms.Runbook},
+		Config: c, Pipeline: p, Queue: *made.Letters.QueueName(), Log: *made.Function.Log.LogGroupName(), Mapping: *made.Mapping.Ref(),
+		Alert: alertOf(stack, c),
 	})
 	output(stack, "FunctionName", made.Function.FunctionName(), "for aws lambda invoke")
 	output(stack, "LettersQueueUrl", made.Letters.QueueUrl(), "the queue of dead letters")
+	output(stack, "LogGroupName", made.Function.Log.LogGroupName(), "for aws logs tail")
+	return stack
+}
+
+func addOutbox(app awscdk.App, c *config.Config, o config.Outbox, asset string) awscdk.Stack {
+	stack := newStack(app, c, c.OutboxName(o), "oncehouse: outbox "+o.Database.Schema+"."+o.Database.Table+" into topics "+o.Topic, false)
+	made := outbox.New(stack, "Outbox", outbox.Props{Config: c, Outbox: o, Asset: asset, Key: keyOf(stack, c)})
+	monitor.NewOutbox(stack, "Monitor", monitor.OutboxProps{Config: c, Outbox: o, Log: *made.Log.LogGroupName(), Alert: alertOf(stack, c)})
+	output(stack, "FunctionName", made.FunctionName(), "for aws lambda invoke")
 	output(stack, "LogGroupName", made.Log.LogGroupName(), "for aws logs tail")
 	return stack
+}
+
+// alertOf finds the topic of the alarms by its name.
+func alertOf(stack awscdk.Stack, c *config.Config) monitor.Alert {
+	topic := stack.FormatArn(&awscdk.ArnComponents{Service: jsii.String("sns"), Resource: jsii.String(c.AlarmTopic()), ArnFormat: awscdk.ArnFormat_NO_RESOURCE_NAME})
+	return monitor.Alert{Topic: awssns.Topic_FromTopicArn(stack, jsii.String("Alarms"), topic), Runbook: c.Alarms.Runbook}
 }
 
 func output(stack awscdk.Stack, name string, value *string, description string) {

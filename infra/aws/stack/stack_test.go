@@ -18,6 +18,9 @@ func TestExamplesMakeTheirStacks(t *testing.T) {
 		for _, p := range in.config.Pipelines {
 			want = append(want, in.config.Prefix()+"-"+p.Name)
 		}
+		for _, o := range in.config.Outboxes {
+			want = append(want, in.config.Prefix()+"-"+o.Name+"-outbox")
+		}
 		var made []string
 		for name := range in.templates {
 			made = append(made, name)
@@ -146,6 +149,11 @@ func TestTheKeyIsUsedEverywhere(t *testing.T) {
 		require.Equal(t, key, made.only(t, "AWS::Lambda::Function")["KmsKeyArn"])
 		require.Equal(t, key, made.only(t, "AWS::Logs::LogGroup")["KmsKeyId"])
 		require.Equal(t, key, made.only(t, "AWS::SQS::Queue")["KmsMasterKeyId"])
+	}
+	for _, o := range in.config.Outboxes {
+		made := in.templates[in.config.OutboxName(o)]
+		require.Equal(t, key, made.only(t, "AWS::Lambda::Function")["KmsKeyArn"])
+		require.Equal(t, key, made.only(t, "AWS::Logs::LogGroup")["KmsKeyId"])
 	}
 }
 

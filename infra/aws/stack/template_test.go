@@ -85,7 +85,7 @@ func synthesise(dir string) (map[string]installation, error) {
 			return nil, err
 		}
 		app := awscdk.NewApp(&awscdk.AppProps{Context: &settings, Outdir: jsii.String(filepath.Join(dir, c.Environment.Name))})
-		stack.Add(app, c, func(string) string { return asset })
+		stack.Add(app, c, func(_, _ string) string { return asset })
 		assembly := *app.Synth(nil).Directory()
 		templates, err := read(assembly)
 		if err != nil {
@@ -184,6 +184,17 @@ func eachPipeline(t *testing.T, test func(t *testing.T, in installation, p confi
 	}
 }
 
+// eachOutbox runs a test for every outbox of every example.
+func eachOutbox(t *testing.T, test func(t *testing.T, in installation, o config.Outbox, made template)) {
+	for name, in := range examples {
+		for _, o := range in.config.Outboxes {
+			t.Run(name+"/"+o.Name, func(t *testing.T) {
+				test(t, in, o, in.templates[in.config.OutboxName(o)])
+			})
+		}
+	}
+}
+
 // only is the one resource of a type.
 func (t template) only(tb testing.TB, kind string) map[string]any {
 	tb.Helper()
@@ -262,8 +273,11 @@ func (t template) ref(id string) string {
 }
 
 func (t template) attribute(id, name string) string {
-	if r := t.Resources[id]; r.Type == "AWS::SQS::Queue" && name == "QueueName" {
+	switch r := t.Resources[id]; {
+	case r.Type == "AWS::SQS::Queue" && name == "QueueName":
 		return r.Properties["QueueName"].(string)
+	case r.Type == "AWS::IAM::Role": // an outbox has two
+		return t.ref(id)
 	}
 	return "<" + t.Resources[id].Type + " " + name + ">"
 }
