@@ -80,7 +80,7 @@ func BenchmarkBacklog(b *testing.B) {
 			return n
 		},
 		"limit": func(first func()) (n int) {
-			const limit, pages = 1000, 20 // of many: each looks at all that is left
+			const limit, pages = 1000, 3 // of many: each looks at all that is left
 			for last, page := int64(0), 0; page < pages; page++ {
 				var got int
 				got, last = readPlainly(b, reader, to, last, limit, first)

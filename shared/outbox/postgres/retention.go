@@ -19,6 +19,9 @@ import (
 // defaults. The poller's role must own a partitioned table, and may DELETE from a
 // plain one.
 type Retention struct {
+	// Partitions: whole partitions are dropped; else rows are deleted. The table
+	// has to be of that kind.
+	Partitions bool
 	// Keep is how long rows stay at least: in a partitioned table from the end of
 	// their partition on, in a plain one by Columns.Timestamp (without it they go
 	// as soon as they are published). Of a partitioned table it has to be longer
@@ -126,6 +129,8 @@ func (t *Table) retain(ctx context.Context, conn *pgx.Conn, h history, r Retenti
 		return done, fmt.Errorf("the cursors are of another table or server: %+v, this is %+v", of, now)
 	}
 	switch {
+	case (kind == "p") != r.Partitions:
+		err = errors.New("partitions are dropped of a partitioned table, rows deleted of a plain one: this is the other")
 	case kind == "r":
 		done.Deleted, err = t.deleteRows(ctx, conn, h, r, horizon)
 	case key == "date" || strings.HasPrefix(key, "timestamp"):

@@ -53,16 +53,16 @@ func TestPartitionsAreDropped(t *testing.T) {
 	insertOld(t, d, 0)
 	s2 := snapshot(t, table)
 
-	done := retain(t, table, postgres.Retention{}, cursorAt(s1))
+	done := retain(t, table, postgres.Retention{Partitions: true}, cursorAt(s1))
 	require.Equal(t, []string{d.partition(4), d.partition(2)}, done.Dropped)
 	require.Equal(t, []string{d.partition(3)}, done.Unpublished)
 	require.Equal(t, time.Now().UTC().AddDate(0, 0, 2).Format("2006-01-02"), done.Until.UTC().Format("2006-01-02"))
 	require.Len(t, seqs(t, table, s1.Text, s2.Text), 2)
 
-	done = retain(t, table, postgres.Retention{}, cursorAt(s2))
+	done = retain(t, table, postgres.Retention{Partitions: true}, cursorAt(s2))
 	require.Equal(t, []string{d.partition(3)}, done.Dropped)
 	require.Empty(t, done.Unpublished)
-	require.Equal(t, []string{d.partition(1)}, retain(t, table, postgres.Retention{Keep: time.Nanosecond}, cursorAt(s2)).Dropped)
+	require.Equal(t, []string{d.partition(1)}, retain(t, table, postgres.Retention{Partitions: true, Keep: time.Nanosecond}, cursorAt(s2)).Dropped)
 	require.Len(t, seqs(t, table, "", s2.Text), 1)
 	require.NoError(t, table.Check(t.Context()))
 }
@@ -79,15 +79,15 @@ func TestRetentionNeedsTheCursorOfEveryShard(t *testing.T) {
 	other := shard(1, s2)
 	other.TableOID++
 	for _, cursors := range [][]outbox.Cursor{{}, {shard(0, s2)}, {shard(0, s2), shard(0, s2)}, {shard(0, s2), cursorAt(s2)}, {shard(0, s2), other}} {
-		_, err := table.Retain(t.Context(), postgres.Retention{}, cursors...)
+		_, err := table.Retain(t.Context(), postgres.Retention{Partitions: true}, cursors...)
 		require.ErrorContains(t, err, "cursor")
 	}
 	foreign := cursorAt(s2)
 	foreign.Timeline++
-	_, err := table.Retain(t.Context(), postgres.Retention{}, foreign)
+	_, err := table.Retain(t.Context(), postgres.Retention{Partitions: true}, foreign)
 	require.ErrorContains(t, err, "another table or server")
-	require.Equal(t, []string{d.partition(3)}, retain(t, table, postgres.Retention{}, shard(0, s2), shard(1, s1)).Unpublished)
-	require.Equal(t, []string{d.partition(3)}, retain(t, table, postgres.Retention{}, shard(0, s2), shard(1, s2)).Dropped)
+	require.Equal(t, []string{d.partition(3)}, retain(t, table, postgres.Retention{Partitions: true}, shard(0, s2), shard(1, s1)).Unpublished)
+	require.Equal(t, []string{d.partition(3)}, retain(t, table, postgres.Retention{Partitions: true}, shard(0, s2), shard(1, s2)).Dropped)
 }
 
 // A window that is planned or partly published is not published.
@@ -98,9 +98,9 @@ func TestRetentionKeepsAnOpenWindow(t *testing.T) {
 	s2 := snapshot(t, table)
 	c := cursorAt(s1)
 	c.Open, c.Seq, c.LastSeq = &outbox.Plan{Window: outbox.Window{From: s1.Text, To: s2.Text}}, 1, 1
-	require.Equal(t, []string{d.partition(3)}, retain(t, table, postgres.Retention{}, c).Unpublished)
+	require.Equal(t, []string{d.partition(3)}, retain(t, table, postgres.Retention{Partitions: true}, c).Unpublished)
 	c.Done = ""
-	require.Empty(t, retain(t, table, postgres.Retention{}, c).Dropped)
+	require.Empty(t, retain(t, table, postgres.Retention{Partitions: true}, c).Dropped)
 }
 
 // O27: a late writer still fills the partition: it is not dropped, neither while
@@ -111,7 +111,7 @@ func TestO27LateWriter(t *testing.T) {
 	writer.exec("BEGIN")
 	insertOld(t, writer, 3)
 	before := snapshot(t, table)
-	r := postgres.Retention{LockTimeout: 20 * time.Millisecond, Attempts: 2}
+	r := postgres.Retention{Partitions: true, LockTimeout: 20 * time.Millisecond, Attempts: 2}
 	done := retain(t, table, r, cursorAt(before))
 	require.Contains(t, done.Busy, d.partition(3))
 	require.Empty(t, done.Dropped)
@@ -133,7 +133,7 @@ func TestO28DropGivesUp(t *testing.T) {
 	cursor := cursorAt(snapshot(t, table))
 	ended := make(chan error)
 	go func() {
-		done, err := table.Retain(t.Context(), postgres.Retention{LockTimeout: 20 * time.Millisecond}, cursor)
+		done, err := table.Retain(t.Context(), postgres.Retention{Partitions: true, LockTimeout: 20 * time.Millisecond}, cursor)
 		if err == nil && len(done.Busy) != 3 {
 			err = fmt.Errorf("%+v", done)
 		}
@@ -150,7 +150,7 @@ func TestO28DropGivesUp(t *testing.T) {
 		}
 	}
 	exec(t, reader, "COMMIT")
-	require.Len(t, retain(t, table, postgres.Retention{}, cursorAt(snapshot(t, table))).Dropped, 3)
+	require.Len(t, retain(t, table, postgres.Retention{Partitions: true}, cursorAt(snapshot(t, table))).Dropped, 3)
 }
 
 // Of a plain table a bounded number of rows goes: the oldest, published, old
@@ -185,6 +185,8 @@ func TestRetentionKnowsTheKey(t *testing.T) {
 		CREATE INDEX ON outbox (xid, seq); CREATE TABLE p1 PARTITION OF outbox FOR VALUES FROM (0) TO (1000)`)
 	table := d.table(postgres.Config{})
 	require.NoError(t, table.Check(t.Context()))
-	_, err := table.Retain(t.Context(), postgres.Retention{}, cursorAt(snapshot(t, table)))
+	_, err := table.Retain(t.Context(), postgres.Retention{Partitions: true}, cursorAt(snapshot(t, table)))
 	require.ErrorContains(t, err, "timestamptz")
+	_, err = table.Retain(t.Context(), postgres.Retention{}, cursorAt(snapshot(t, table)))
+	require.ErrorContains(t, err, "this is the other")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	local "oncehouse/infra/local/postgres"
 	"oncehouse/shared/outbox"
@@ -31,6 +32,10 @@ func TestMain(m *testing.M) {
 	shared = server
 	code := m.Run()
 	server.Close()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	os.Exit(code)
 }
 
