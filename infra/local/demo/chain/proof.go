@@ -93,6 +93,49 @@ func newTruth() *truth {
 	return &truth{digests: map[uuid.UUID]digest{}, place: map[uuid.UUID]int{}, key: map[uuid.UUID]string{}, sizes: map[string]int{}}
 }
 
+// readTruth reads the whole outbox of a database.
+func readTruth(ctx context.Context, database string) (*truth, error) {
+	t := newTruth()
+	var broken error
+	err := committedRows(ctx, database, func(id uuid.UUID, aggregate string, e *orders.Event) {
+		broken = errors.Join(broken, t.add(id, aggregate, e))
+	})
+	return t, errors.Join(err, broken)
+}
+
+// compare compares a table of the engine, whole.
+func (t *truth) compare(ctx context.Context, engine, table string) (*comparison, error) {
+	c := t.comparison()
+	if err := storedRows(ctx, engine, table, c.row); err != nil {
+		return nil, err
+	}
+	c.finish()
+	return c, nil
+}
+
+// Comparison is what one table holds of an outbox: in rows of the outbox, which
+// Stored and Lost add up to, and in rows of the table that are too many or come
+// before one of the same order that was committed before them.
+type Comparison struct {
+	Committed, Stored, Lost, Duplicated, Misordered int64
+	// Problems are the first of what is wrong, for people.
+	Problems []string
+}
+
+// Compare holds a table in the engine, by its URL, against the outbox of a
+// database, by its own, value by value.
+func Compare(ctx context.Context, database, engine, table string) (Comparison, error) {
+	t, err := readTruth(ctx, database)
+	if err != nil {
+		return Comparison{}, err
+	}
+	c, err := t.compare(ctx, engine, table)
+	if err != nil {
+		return Comparison{}, err
+	}
+	return Comparison{int64(len(t.digests)), c.stored, c.lost, c.doubled, c.moved, c.problems}, nil
+}
+
 // comparison holds one table against the truth. Rows come by partition and
 // offset, so that those of one order come in the order in which they were stored.
 type comparison struct {
@@ -158,12 +201,8 @@ func (c *comparison) finish() {
 
 // prove compares everything.
 func (r *run) prove(ctx context.Context) (Proof, error) {
-	t := newTruth()
-	var broken error
-	err := committedRows(ctx, r.stack.Postgres.URL(), func(id uuid.UUID, aggregate string, e *orders.Event) {
-		broken = errors.Join(broken, t.add(id, aggregate, e))
-	})
-	if err := errors.Join(err, broken); err != nil {
+	t, err := readTruth(ctx, r.stack.Postgres.URL())
+	if err != nil {
 		return Proof{}, err
 	}
 	p := Proof{Chain: "postgres-to-clickhouse", Committed: int64(len(t.digests)), Kills: r.chaos.kills()}
@@ -174,11 +213,10 @@ func (r *run) prove(ctx context.Context) (Proof, error) {
 	p.Stored = p.Committed
 	var lines []readerLine
 	for _, reader := range r.readers {
-		c := t.comparison()
-		if err := r.storedRows(ctx, reader.table, c.row); err != nil {
+		c, err := t.compare(ctx, r.stack.Engine.URL(), reader.table)
+		if err != nil {
 			return p, err
 		}
-		c.finish()
 		suppressed, err := r.suppressed(reader)
 		if err != nil {
 			return p, err

@@ -121,8 +121,8 @@ func (r *storedRow) event() orders.Event {
 }
 
 // storedRows calls see for every row of a table, by partition and offset.
-func (r *run) storedRows(ctx context.Context, table string, see func(*storedRow)) error {
-	body, err := r.query(ctx, "SELECT event_id, order_id, version, status, toString(amount) AS amount, items, note, "+
+func storedRows(ctx context.Context, engine, table string, see func(*storedRow)) error {
+	body, err := post(ctx, engine, "SELECT event_id, order_id, version, status, toString(amount) AS amount, items, note, "+
 		"toUnixTimestamp64Micro(placed_at) AS placed_us, _partition, _offset, _key FROM "+table+
 		" ORDER BY _partition, _offset FORMAT JSONEachRow SETTINGS output_format_json_quote_64bit_integers = 0")
 	if err != nil {
@@ -144,7 +144,12 @@ func (r *run) storedRows(ctx context.Context, table string, see func(*storedRow)
 }
 
 func (r *run) query(ctx context.Context, text string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.stack.Engine.URL(), strings.NewReader(text))
+	return post(ctx, r.stack.Engine.URL(), text)
+}
+
+// post sends a statement to the engine as curl would.
+func post(ctx context.Context, engine, text string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, engine, strings.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("query the engine: %w", err)
 	}
