@@ -70,8 +70,10 @@ type Spent struct {
 func (e *Engine) Deliver(ctx context.Context, traits Traits, lane Lane, batch []kafka.Record, stop time.Time) Report {
 	key := lane.Key()
 	inv := Invocation{
-		Lane: lane, Batch: batch, Traits: traits, Writer: rand.Text(),
-		LastSend: stop.Add(-e.rules.InsertTimeout), Route: e.ports.Source != nil,
+		Lane: lane, Batch: batch, Traits: traits, Writer: rand.Text(), Route: e.ports.Source != nil,
+		// The margin is for the letters and the commit behind the last insert:
+		// one that cannot be committed any more leaves an intent to wait for.
+		LastSend: stop.Add(-e.rules.InsertTimeout - e.rules.ClockMargin),
 	}
 	e.mu.Lock()
 	if cached, ok := e.entries[key]; ok {

@@ -503,7 +503,9 @@ func TestTombstones(t *testing.T) {
 	require.Equal(t, "x", string(out))
 	require.Equal(t, rowbinary.Skipped, outcome)
 	require.Nil(t, refusal)
-	require.Equal(t, rowbinary.CodeEmptyValue, tb.refusedRecord(&kafka.Record{Value: []byte{}}).Code)
+	empty := tb.refusedRecord(&kafka.Record{Value: []byte{}})
+	require.Equal(t, rowbinary.CodeEmptyValue, empty.Code)
+	require.Equal(t, "the value has no bytes", empty.Message)
 
 	tb = newTable(t, rowbinary.Options{Tombstones: rowbinary.TombstonesLetter}, "a UInt8")
 	require.Equal(t, rowbinary.CodeTombstone, tb.refusedRecord(&kafka.Record{}).Code)

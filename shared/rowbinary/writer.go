@@ -144,7 +144,10 @@ func (w *Writer) opening() int {
 // refuse notes why the record is refused; at is where in src. It returns -1, the
 // index of every function that failed.
 func (w *Writer) refuse(code Code, at int, reason string) int {
-	w.bad = Refusal{Code: code, Message: reason + ": " + w.valueAt(at)}
+	w.bad = Refusal{Code: code, Message: reason}
+	if value := w.valueAt(at); value != "" {
+		w.bad.Message += ": " + value
+	}
 	return -1
 }
 
@@ -160,11 +163,11 @@ func (w *Writer) syntax(at int, reason string) int {
 	return -1
 }
 
-// valueAt shows the value at src[at:], if it is one.
+// valueAt shows the value at src[at:], if it is one; "" at the end.
 func (w *Writer) valueAt(at int) string {
 	value := w.src[min(at, len(w.src)):]
 	if len(value) == 0 {
-		return "nothing"
+		return ""
 	}
 	switch value[0] {
 	case '{', '[': // shown from its beginning

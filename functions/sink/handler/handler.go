@@ -90,6 +90,8 @@ type invocation struct {
 	requestID string
 	cold      bool
 	stop      time.Time // deliveries are over by then
+	decode    time.Duration
+	preflight time.Duration // at the same time
 	results   []result
 	refused   bool // the event, whole
 }
@@ -129,7 +131,9 @@ func (h *Handler) serve(ctx context.Context, inv *invocation, payload []byte) ([
 	ctx, cancel := context.WithDeadline(ctx, inv.stop)
 	defer cancel()
 	look := h.look(ctx)
+	begun := time.Now()
 	lanes, err := h.decode(payload)
+	inv.decode = time.Since(begun)
 	if err != nil {
 		inv.refused = true
 		cancel()
@@ -143,6 +147,7 @@ func (h *Handler) serve(ctx context.Context, inv *invocation, payload []byte) ([
 		return noFailures, nil
 	}
 	sight := <-look
+	inv.preflight = sight.took
 	if sight.err != nil {
 		for i := range lanes {
 			lanes[i].report.Err = sight.err
@@ -177,6 +182,7 @@ func (h *Handler) setStop(ctx context.Context, inv *invocation) error {
 type sight struct {
 	traits delivery.Traits
 	err    error
+	took   time.Duration
 }
 
 // look begins the preflight. The channel gets one sight, also after a panic.
@@ -184,7 +190,9 @@ func (h *Handler) look(ctx context.Context) <-chan sight {
 	done := make(chan sight, 1)
 	go func() {
 		var s sight
+		begun := time.Now()
 		defer func() {
+			s.took = time.Since(begun)
 			if v := recover(); v != nil {
 				s.err = panicked(v)
 			}

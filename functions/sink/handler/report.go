@@ -23,7 +23,8 @@ func (h *Handler) report(ctx context.Context, inv *invocation, now time.Time) {
 }
 
 // logLane is the one line of a lane. Its keys are fixed: dashboards and the
-// runbook search for them. No value of a record is in it.
+// runbook search for them. No value of a record is in it. Decoding and the
+// preflight are the whole event's, and take place at the same time.
 func (h *Handler) logLane(ctx context.Context, inv *invocation, r *result, now time.Time) {
 	tally, spent := r.report.Tally, r.report.Spent
 	attrs := []slog.Attr{
@@ -36,6 +37,7 @@ func (h *Handler) logLane(ctx context.Context, inv *invocation, r *result, now t
 		slog.Int64("dead_letters", tally.DeadLetters), slog.Int64("tombstones", tally.Tombstones),
 		slog.Int64("unknown_fields", tally.UnknownFields), slog.Int64("batch_bytes", tally.BytesStored),
 		slog.Int64("replays", tally.Replays), slog.Int64("probes", tally.Probes), slog.Int64("conflicts", tally.Conflicts),
+		slog.Float64("decode_ms", ms(inv.decode)), slog.Float64("preflight_ms", ms(inv.preflight)),
 		slog.Float64("encode_ms", ms(spent.Encode)), slog.Float64("insert_ms", ms(spent.Insert)),
 		slog.Float64("ledger_ms", ms(spent.Ledger)), slog.Float64("letters_ms", ms(spent.Letters)),
 		slog.Float64("kafka_ms", ms(spent.Kafka)), slog.Float64("probe_ms", ms(spent.Probe)), slog.Float64("wait_ms", ms(spent.Wait)),

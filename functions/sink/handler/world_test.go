@@ -206,6 +206,10 @@ func (w *world) lines(t *testing.T) []map[string]any {
 	for text := range strings.Lines(w.log.String()) {
 		var line map[string]any
 		require.NoError(t, json.Unmarshal([]byte(text), &line), text)
+		if line["msg"] == "lane settled" {
+			require.Contains(t, line, "decode_ms")
+			require.Contains(t, line, "preflight_ms")
+		}
 		for key := range line {
 			if key == "time" || strings.HasSuffix(key, "_ms") {
 				delete(line, key)
