@@ -9,6 +9,7 @@ import (
 	"oncehouse/functions/outbox-poller/config"
 	"oncehouse/functions/outbox-poller/database"
 	"oncehouse/functions/outbox-poller/handler"
+	"oncehouse/shared/kafkacluster"
 	"oncehouse/shared/outbox"
 	"oncehouse/shared/outbox/kafkalog"
 	"oncehouse/shared/outbox/postgres"
@@ -38,6 +39,35 @@ func connector(ctx context.Context, cfg *config.Config) (handler.Connect, error)
 		if err != nil {
 			return handler.Ports{}, err
 		}
-		return handler.Ports{Table: table, Log: log, Cursor: log.Cursor, Close: table.Close}, nil
+		return handler.Ports{
+			Table: table, Log: log, Cursor: log.Cursor, Close: table.Close, Retain: retention(cfg, shard, cluster, table),
+		}, nil
 	}, nil
+}
+
+// retention is the work of shard 0, for all: a row may go when every shard has
+// passed it.
+func retention(cfg *config.Config, shard outbox.Shard, cluster kafkacluster.Cluster, table *postgres.Table) func(context.Context, outbox.Cursor) (handler.Removed, error) {
+	rule, ok := cfg.RetentionOf()
+	if !ok || shard.Index != 0 {
+		return nil
+	}
+	return func(ctx context.Context, own outbox.Cursor) (removed handler.Removed, err error) {
+		cursors := []outbox.Cursor{own}
+		for index := 1; index < shard.Of; index++ {
+			log, err := kafkalog.New(cfg.LogOf(cfg.Shard(index), cluster))
+			if err != nil {
+				return removed, err
+			}
+			cursor, err := log.Cursor(ctx)
+			if err != nil || cursor == nil {
+				return removed, err // without its cursor nothing is known to be published
+			}
+			cursors = append(cursors, *cursor)
+		}
+		done, err := table.Retain(ctx, rule, cursors...)
+		return handler.Removed{
+			Rows: done.Deleted, Partitions: int64(len(done.Dropped)), More: done.Deleted == int64(rule.Rows),
+		}, err
+	}
 }

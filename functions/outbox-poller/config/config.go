@@ -69,11 +69,12 @@ type Config struct {
 
 	TransactionTimeout time.Duration `env:"TRANSACTION_TIMEOUT" envDefault:"15s" min:"1s" max:"15m" doc:"How long Kafka lets a transaction stay open that nobody ends. It is less where less time remains."`
 
-	_ struct{} `section:"Retention (what is published is removed at the end of a run, or never)"`
+	_ struct{} `section:"Retention (what is published is removed while the poller runs, or never)"`
 
 	Retention     string        `env:"RETENTION" envDefault:"none" oneof:"none delete partitions" doc:"none: the table keeps its rows. delete: published rows are deleted, some at a time. partitions: partitions are dropped when all of their rows are published."`
-	RetentionRows int           `env:"RETENTION_ROWS" envDefault:"10000" min:"1" max:"1000000" doc:"Under delete: the most rows of one statement."`
-	LockTimeout   time.Duration `env:"LOCK_TIMEOUT" envDefault:"100ms" min:"1ms" max:"10s" doc:"Under partitions: how long a DROP may wait, and inserts behind it. Then it is tried again by the next run."`
+	RetentionKeep time.Duration `env:"RETENTION_KEEP" envDefault:"24h" min:"1m" max:"8760h" doc:"How long rows stay at least: by TIMESTAMP_COLUMN, or from the end of their partition on. Longer than any transaction that writes events. Without TIMESTAMP_COLUMN deleted rows go as soon as they are published."`
+	RetentionRows int           `env:"RETENTION_ROWS" envDefault:"10000" min:"1" max:"1000000" doc:"Under delete: the most rows at a time, every ten seconds, or every second while there are more."`
+	LockTimeout   time.Duration `env:"LOCK_TIMEOUT" envDefault:"100ms" min:"1ms" max:"10s" doc:"Under partitions: how long a DROP may wait, and inserts behind it. Then it is tried again later."`
 
 	_ struct{} `section:"PostgreSQL (the primary: a replica is refused)"`
 
@@ -136,6 +137,13 @@ func (c *Config) TableOf(shard outbox.Shard) postgres.Config {
 			Timestamp: c.TimestampColumn, TimestampUnit: postgres.Unit(c.TimestampUnit), Extra: c.router.Columns(),
 		},
 	}
+}
+
+// RetentionOf is what of the published rows may go; ok is false for nothing.
+func (c *Config) RetentionOf() (r postgres.Retention, ok bool) {
+	return postgres.Retention{
+		Partitions: c.Retention == "partitions", Keep: c.RetentionKeep, LockTimeout: c.LockTimeout, Rows: c.RetentionRows,
+	}, c.Retention != "none"
 }
 
 // LogOf is where a shard publishes them.

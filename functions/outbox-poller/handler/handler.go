@@ -37,9 +37,9 @@ type Ports struct {
 	Log   outbox.Log
 	// Cursor reads the committed cursor and fences nobody; nil if there is none.
 	Cursor func(ctx context.Context) (*outbox.Cursor, error)
-	// Retain removes some of what is published: rows that the snapshot shows as
-	// committed. nil removes nothing.
-	Retain func(ctx context.Context, done string) (Removed, error)
+	// Retain removes some of what is published, by the shard's committed cursor.
+	// nil removes nothing.
+	Retain func(ctx context.Context, own outbox.Cursor) (Removed, error)
 	// Close frees the connections. Log is closed before.
 	Close func()
 }

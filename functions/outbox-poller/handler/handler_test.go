@@ -34,7 +34,7 @@ type world struct {
 	db        *memory.Database
 	kafka     *memory.Kafka
 	log, emf  bytes.Buffer
-	retain    func(context.Context, string) (Removed, error)
+	retain    func(context.Context, outbox.Cursor) (Removed, error)
 	connected []outbox.Shard
 	closed    int
 	mu        sync.Mutex
@@ -337,8 +337,8 @@ func TestRetentionGoesByTheCommittedCursor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.initialise(0)
 		var seen []string
-		w.retain = func(_ context.Context, done string) (Removed, error) {
-			seen = append(seen, done)
+		w.retain = func(_ context.Context, own outbox.Cursor) (Removed, error) {
+			seen = append(seen, own.Done)
 			if len(seen) == 3 {
 				return Removed{}, errors.New("lock timeout")
 			}

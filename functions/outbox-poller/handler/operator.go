@@ -3,7 +3,6 @@ package handler
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -22,6 +21,9 @@ const (
 	actionInitialise = "initialise"
 	// actionReset writes a new cursor, whatever there is.
 	actionReset = "reset"
+	// actionReshard moves the outbox to as many shards as the function is
+	// configured with.
+	actionReshard = "reshard"
 )
 
 // operation is what an operator asks for. Shards is for several at once.
@@ -38,9 +40,10 @@ func (o operation) check() error {
 		actionInspect:    {""},
 		actionInitialise: {outbox.FromBeginning, outbox.FromNow},
 		actionReset:      {outbox.FromBeginning, outbox.FromNow, outbox.FromCursor},
+		actionReshard:    {""},
 	}
 	origins, known := allowed[o.Action]
-	problem := fmt.Sprintf("action %q: %s, %s or %s expected", o.Action, actionInspect, actionInitialise, actionReset)
+	problem := fmt.Sprintf("action %q: %s, %s, %s or %s expected", o.Action, actionInspect, actionInitialise, actionReset, actionReshard)
 	if known {
 		for _, origin := range origins {
 			if o.From == origin {
@@ -69,6 +72,16 @@ func (h *Handler) operate(ctx context.Context, o operation, shards []int, until 
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if o.Action == actionReshard {
+		shards = nil
+		for index := range h.config.Shards {
+			shards = append(shards, index)
+		}
+		if err := h.reshard(ctx, until); err != nil {
+			return nil, err
+		}
+		o.Action = actionInspect // and show what came of it
+	}
 	answer := struct {
 		Action string       `json:"action"`
 		Shards []shardState `json:"shards"`
@@ -94,39 +107,46 @@ func (h *Handler) operateOne(ctx context.Context, o operation, shard outbox.Shar
 		return state, err
 	}
 	defer ports.Close()
-	rules := h.config.Rules()
-	log := &watchedLog{Log: ports.Log}
-	switch o.Action {
-	case actionInspect:
+	if o.Action == actionInspect {
 		return h.inspect(ctx, ports, state)
-	case actionInitialise:
-		rules.Initialise = o.From
-		if soon := time.Now().Add(rules.Reserve + time.Second); soon.Before(until) {
-			until = soon
-		}
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer cancel()
-		log.onCommit = cancel // the first cursor is all that is wanted
 	}
-	poller, err := outbox.NewPoller(shard, ports.Table, log, h.config.Router(), rules)
+	poller, err := outbox.NewPoller(shard, ports.Table, ports.Log, h.config.Router(), h.config.Rules())
 	if err != nil {
 		return state, err
 	}
+	write := poller.Initialise
 	if o.Action == actionReset {
-		ctx, cancel := context.WithDeadline(ctx, until)
-		defer cancel()
-		cursor, err := poller.Reset(ctx, o.From)
-		state.Cursor = &cursor
-		return state, err
+		write = poller.Reset
 	}
-	if _, err = poller.Run(ctx, until); err != nil {
-		return state, err
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	cursor, err := write(ctx, o.From)
+	state.Cursor = &cursor
+	return state, err
+}
+
+// reshard moves the outbox. The old pollers must be stopped before it: disable
+// their schedules.
+func (h *Handler) reshard(ctx context.Context, until time.Time) error {
+	var opened []Ports
+	defer func() {
+		for _, ports := range opened {
+			ports.Close()
+		}
+	}()
+	err := outbox.Reshard(ctx, h.config.Shards, func(shard outbox.Shard) (*outbox.Poller, error) {
+		ports, err := h.connect(ctx, shard)
+		if err != nil {
+			return nil, err
+		}
+		opened = append(opened, ports)
+		return outbox.NewPoller(shard, ports.Table, ports.Log, h.config.Router(), h.config.Rules())
+	}, until)
+	if err != nil {
+		return fmt.Errorf("move the outbox to %d shards: %w", h.config.Shards, err)
 	}
-	if state.Cursor = log.committed(); state.Cursor == nil {
-		return state, errors.New("another poller of the shard is at work: disable the schedule, and ask again")
-	}
-	return state, nil
+	h.out.Log.WarnContext(ctx, "outbox moved to other shards by an operator", slog.Int("shards", h.config.Shards))
+	return nil
 }
 
 func (h *Handler) inspect(ctx context.Context, ports Ports, state shardState) (shardState, error) {

@@ -30,13 +30,13 @@ func TestInitialise(t *testing.T) {
 		state := w.operateFor(`{"oncehouse":{"action":"initialise","shard":0,"from":"now"}}`)
 		require.NotEmpty(t, state.Cursor.Incarnation)
 		require.Less(t, time.Since(begun), time.Second, "it does not poll on")
-		again := w.operateFor(`{"oncehouse":{"action":"initialise","shard":0,"from":"beginning"}}`)
-		require.Equal(t, state.Cursor.Incarnation, again.Cursor.Incarnation, "what has a cursor keeps it")
+		_, err := w.invoke(`{"oncehouse":{"action":"initialise","shard":0,"from":"beginning"}}`, time.Minute)
+		require.Equal(t, outbox.ReasonInitialised, reasonFor(err), "what has a cursor keeps it")
 		w.insert(2, "order")
-		_, err := w.invoke(``, time.Minute)
+		_, err = w.invoke(``, time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, 2, w.published(), "those from before are passed over")
-		require.Len(t, w.lines("cursor changed by an operator"), 2)
+		require.Len(t, w.lines("cursor changed by an operator"), 1)
 	})
 }
 
@@ -60,10 +60,33 @@ func TestInspectAndReset(t *testing.T) {
 	})
 }
 
+func TestReshard(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.initialise(0)
+		w.insert(20, "order")
+		cfg := *w.config
+		cfg.Shards = 2 // as the function is deployed anew
+		w.Handler = New(&cfg, w.open, w.out)
+		_, err := w.invoke(`{"shards":[0,1]}`, time.Minute)
+		require.Equal(t, outbox.ReasonShards, reasonFor(err))
+		answer, err := w.invoke(`{"oncehouse":{"action":"reshard"}}`, time.Minute)
+		require.NoError(t, err)
+		var parsed struct {
+			Shards []shardState `json:"shards"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(answer), &parsed))
+		require.Len(t, parsed.Shards, 2)
+		w.insert(20, "order")
+		_, err = w.invoke(`{"shards":[0,1]}`, time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, 40, w.published())
+	})
+}
+
 func TestOperationsAreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for payload, want := range map[string]string{
-			`{"oncehouse":{"action":"rest"}}`:                       `action "rest": inspect, initialise or reset expected`,
+			`{"oncehouse":{"action":"rest"}}`:                       `action "rest": inspect, initialise, reset or reshard expected`,
 			`{"oncehouse":{"action":"initialise"}}`:                 `initialise from "": one of ["beginning" "now"] expected`,
 			`{"oncehouse":{"action":"reset","from":"yesterday"}}`:   `reset from "yesterday"`,
 			`{"oncehouse":{"action":"inspect","from":"now"}}`:       `inspect from "now"`,

@@ -3,6 +3,8 @@ package handler
 import (
 	"context"
 	"time"
+
+	"oncehouse/shared/outbox"
 )
 
 // Retention looks for something to remove this often.
@@ -13,9 +15,9 @@ const (
 
 // startRetention removes what is published while the shard is polled, and ends
 // with the returned function. It goes by the last committed cursor: what is behind
-// Done was published in a transaction that stands. A failure is told and fails
+// its snapshot was published in a transaction that stands. A failure is told and fails
 // nothing: the rows are there tomorrow, too.
-func (h *Handler) startRetention(ctx context.Context, retain func(context.Context, string) (Removed, error), log *watchedLog, r *result) (stop func()) {
+func (h *Handler) startRetention(ctx context.Context, retain func(context.Context, outbox.Cursor) (Removed, error), log *watchedLog, r *result) (stop func()) {
 	if retain == nil {
 		return func() {}
 	}
@@ -35,7 +37,7 @@ func (h *Handler) startRetention(ctx context.Context, retain func(context.Contex
 			if cursor == nil || cursor.Done == "" {
 				continue
 			}
-			removed, err := retain(ctx, cursor.Done)
+			removed, err := retain(ctx, *cursor)
 			r.removed.Rows += removed.Rows
 			r.removed.Partitions += removed.Partitions
 			switch {

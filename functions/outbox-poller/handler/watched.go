@@ -10,7 +10,6 @@ import (
 // watchedLog knows the cursor that was committed last. Retention goes by it.
 type watchedLog struct {
 	outbox.Log
-	onCommit func() // nil: nobody
 
 	mu     sync.Mutex
 	cursor *outbox.Cursor
@@ -31,9 +30,6 @@ func (l *watchedLog) Commit(ctx context.Context, t outbox.Transaction) error {
 	if err == nil {
 		cursor := t.Cursor
 		l.set(&cursor)
-		if l.onCommit != nil {
-			l.onCommit()
-		}
 	}
 	return err
 }

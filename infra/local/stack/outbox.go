@@ -159,7 +159,7 @@ func (s *Stack) StartOutbox(ctx context.Context, o Outbox, onInvocation func(sch
 // initialise is what an operator does once. What has a cursor keeps it.
 func initialise(ctx context.Context, fn *lambdahost.Function) error {
 	result, err := fn.Invoke(ctx, []byte(`{"oncehouse":{"action":"initialise","shard":0,"from":"beginning"}}`))
-	if err == nil && result.FunctionError != "" {
+	if err == nil && result.FunctionError != "" && result.ErrorType != outbox.ReasonInitialised {
 		err = errors.New(result.ErrorMessage)
 	}
 	if err != nil {
