@@ -386,6 +386,21 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 }
 
+// A tool that is there and too old is named like one that is missing.
+func TestOldNode(t *testing.T) {
+	for version, want := range map[string]string{
+		"v18.20.4": "node is v18.20.4: install Node.js 20 or later",
+		"v9":       "node is v9: install Node.js 20 or later",
+		"oops":     "node is oops: install Node.js 20 or later",
+	} {
+		dir := pathWith(t, []string{"go", "npm"})
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "node"), []byte("#!/bin/sh\necho "+version+"\n"), 0o700))
+		p := start(t, []string{"PATH=" + dir}, "setup")
+		require.Equal(t, 1, p.exit(t), p.stdout.String())
+		require.Equal(t, "oncehouse-local: "+want+"\n", p.stderr.String())
+	}
+}
+
 // pathWith is a directory with those tools only.
 func pathWith(t *testing.T, tools []string) string {
 	t.Helper()

@@ -9,12 +9,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 
 	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/engine/chdb"
 	"oncehouse/infra/local/postgres"
 	"oncehouse/infra/local/repository"
 )
+
+// oldestNode is the oldest major version of Node.js that the packages run on.
+const oldestNode = 20
 
 type setupCommand struct {
 	Kafka string `help:"With apache: Java and Maven are checked and the broker is fetched too." env:"KAFKA" default:"embedded"`
@@ -30,7 +35,7 @@ func (c *setupCommand) Run(ctx context.Context) error {
 		_, err := chdb.Find(root) // says so
 		return err
 	}
-	if err := findTools(); err != nil {
+	if err := findTools(ctx); err != nil {
 		return err
 	}
 	installed, err := isInstalled(root)
@@ -112,19 +117,36 @@ func isInstalled(root string) (bool, error) {
 	return true, nil
 }
 
-// findTools names every tool that is missing, at once.
-func findTools() error {
+// findTools names every tool that is missing or too old, at once.
+func findTools(ctx context.Context) error {
 	var problems []error
 	for _, tool := range []struct{ name, remedy string }{
 		{"go", "install Go 1.26 or later"},
-		{"node", "install Node.js 20 or later"},
+		{"node", fmt.Sprintf("install Node.js %d or later", oldestNode)},
 		{"npm", "install npm, which comes with Node.js"},
 	} {
 		if _, err := exec.LookPath(tool.name); err != nil {
 			problems = append(problems, fmt.Errorf("%s is not installed: %s", tool.name, tool.remedy))
+		} else if tool.name == "node" {
+			problems = append(problems, checkNode(ctx))
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// checkNode wants a Node.js that the CDK and dynalite run on; its version is
+// printed as "v22.1.0". Go checks its own, by go.mod.
+func checkNode(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "node", "--version").Output()
+	if err != nil {
+		return fmt.Errorf("ask node for its version: %w", err)
+	}
+	version := strings.TrimSpace(string(out))
+	major, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	if n, err := strconv.Atoi(major); err != nil || n < oldestNode {
+		return fmt.Errorf("node is %s: install Node.js %d or later", version, oldestNode)
+	}
+	return nil
 }
 
 // npm runs npm in the repository; what it says is shown when it fails.
