@@ -22,24 +22,33 @@ func (r *Record) size() int {
 // arena holds the small texts of one transaction's records.
 type arena struct{ b []byte }
 
+// begin is where the next text starts. A slice of it is never nil: an empty key
+// is another one than none.
+func (a *arena) begin() int {
+	if a.b == nil {
+		a.b = make([]byte, 0, 4096)
+	}
+	return len(a.b)
+}
+
 // since cuts off what was appended from a length on. A later growth moves the
 // arena and leaves what was cut where it is.
 func (a *arena) since(from int) []byte { return a.b[from:len(a.b):len(a.b)] }
 
 func (a *arena) text(s string) []byte {
-	from := len(a.b)
+	from := a.begin()
 	a.b = append(a.b, s...)
 	return a.since(from)
 }
 
 func (a *arena) number(n int64) []byte {
-	from := len(a.b)
+	from := a.begin()
 	a.b = strconv.AppendInt(a.b, n, 10)
 	return a.since(from)
 }
 
 func (a *arena) position(window, seq int64) []byte {
-	from := len(a.b)
+	from := a.begin()
 	a.b = strconv.AppendInt(a.b, window, 10)
 	a.b = append(a.b, '.')
 	a.b = strconv.AppendInt(a.b, seq, 10)

@@ -176,6 +176,17 @@ func TestRecord(t *testing.T) {
 	require.Len(t, c.Incarnation, 16)
 }
 
+// No aggregate id is no key; an empty one is an empty key.
+func TestKeys(t *testing.T) {
+	r, empty := newRig(), ""
+	r.insert(outbox.Row{ID: "empty", AggregateID: &empty, Payload: []byte("x")})
+	r.insert(outbox.Row{ID: "none", Payload: []byte("x")})
+	r.mustRun(t)
+	got := r.published(simTopic, true)
+	require.Equal(t, []byte{}, got[0].Key)
+	require.Nil(t, got[1].Key)
+}
+
 // A restored database, another one, or another table may never have seen what the
 // cursor says is published.
 func TestO2AnotherHistoryIsRefused(t *testing.T) {

@@ -136,41 +136,52 @@ func (s *scanner) skip(to int64) {
 	s.next = max(s.next, to)
 }
 
-func (s *scanner) take(r *kgo.Record) error {
-	s.skip(r.Offset)
-	s.next = r.Offset + 1
+// entry is one offset of the cursor partition.
+type entry struct {
+	offset        int64
+	transactional bool
+	marker        bool // that ends a transaction
+	commit        bool // of a marker
+	key, value    []byte
+}
+
+func entryOf(r *kgo.Record) entry {
+	e := entry{offset: r.Offset, transactional: r.Attrs.IsTransactional(), marker: r.Attrs.IsControl(), key: r.Key, value: r.Value}
+	// The key of a marker is its version and its type; 1 is commit.
+	e.commit = e.marker && len(r.Key) >= 4 && binary.BigEndian.Uint16(r.Key[2:]) == 1
+	return e
+}
+
+func (s *scanner) take(e entry) error {
+	s.skip(e.offset)
+	s.next = e.offset + 1
 	switch {
-	case r.Attrs.IsControl():
-		if committed(r) && s.pending != nil {
+	case e.marker:
+		if e.commit && s.pending != nil {
 			s.standing, s.lost = outbox.Standing{Cursor: s.pending}, false
 		}
 		s.pending = nil
-	case !r.Attrs.IsTransactional():
-		return foreign(r, errors.New("it is in no transaction"))
-	case string(r.Key) == keyCursor:
+	case !e.transactional:
+		return foreign(e, errors.New("it is in no transaction"))
+	case string(e.key) == keyCursor:
 		s.pending = &outbox.Cursor{}
-		if err := json.Unmarshal(r.Value, s.pending); err != nil {
-			return foreign(r, err)
+		if err := json.Unmarshal(e.value, s.pending); err != nil {
+			return foreign(e, err)
 		}
-	case string(r.Key) == keyPlan:
+	case string(e.key) == keyPlan:
 		s.standing.Plan = &outbox.Plan{}
-		if err := json.Unmarshal(r.Value, s.standing.Plan); err != nil {
-			return foreign(r, err)
+		if err := json.Unmarshal(e.value, s.standing.Plan); err != nil {
+			return foreign(e, err)
 		}
 	default:
-		return foreign(r, fmt.Errorf("its key is %q", r.Key))
+		return foreign(e, fmt.Errorf("its key is %q", e.key))
 	}
 	return nil
 }
 
-// committed tells a commit marker from an abort marker (ControlRecordType).
-func committed(r *kgo.Record) bool {
-	return len(r.Key) >= 4 && binary.BigEndian.Uint16(r.Key[2:]) == 1
-}
-
-func foreign(r *kgo.Record, err error) error {
+func foreign(e entry, err error) error {
 	return &outbox.Refusal{
-		Reason: ReasonCursorForeign, Problems: []string{fmt.Sprintf("the record at %s-%d offset %d is no cursor and no plan: %v", r.Topic, r.Partition, r.Offset, err)},
+		Reason: ReasonCursorForeign, Problems: []string{fmt.Sprintf("the record at offset %d of the cursor partition is no cursor and no plan: %v", e.offset, err)},
 		Remedy: "give the outbox a cursor topic that nobody else writes to",
 	}
 }
@@ -194,7 +205,7 @@ func (s *scanner) result(e extent) (outbox.Standing, error) {
 // fetch hands every record of a range to take, markers and aborted ones too. It
 // asks the leader by plain requests, because a consumer would wait for the record
 // of an offset that has none.
-func (l *Log) fetch(ctx context.Context, from, to int64, take func(*kgo.Record) error) error {
+func (l *Log) fetch(ctx context.Context, from, to int64, take func(entry) error) error {
 	if from >= to {
 		return nil
 	}
@@ -218,7 +229,7 @@ func (l *Log) fetch(ctx context.Context, from, to int64, take func(*kgo.Record) 
 			if r.Offset >= to {
 				return nil
 			}
-			if err := take(r); err != nil {
+			if err := take(entryOf(r)); err != nil {
 				return err
 			}
 		}

@@ -156,6 +156,7 @@ type wire struct {
 	next             atomic.Int32
 	after            int64 // requests; 0 is never
 	deadly, answered bool
+	hold             atomic.Int64 // nanoseconds that the next EndTxn takes to be sent
 
 	requests, cuts atomic.Int64
 	dead           atomic.Bool
@@ -213,6 +214,7 @@ func (w *wire) fate(request []byte) int32 {
 		return cutBefore
 	}
 	if binary.BigEndian.Uint16(request[4:]) == uint16(kmsg.EndTxn) {
+		time.Sleep(time.Duration(w.hold.Swap(0)))
 		return w.next.Swap(cutNot)
 	}
 	return cutNot

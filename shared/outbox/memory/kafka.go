@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -170,10 +171,10 @@ func (c *coordinator) end(commit bool) {
 
 // clone copies what belongs to the producer.
 func clone(r outbox.Record) outbox.Record {
-	r.Key, r.Value = slices.Clone(r.Key), slices.Clone(r.Value)
+	r.Key, r.Value = bytes.Clone(r.Key), bytes.Clone(r.Value)
 	headers := make([]outbox.Header, len(r.Headers))
 	for i, h := range r.Headers {
-		headers[i] = outbox.Header{Key: h.Key, Value: slices.Clone(h.Value)}
+		headers[i] = outbox.Header{Key: h.Key, Value: bytes.Clone(h.Value)}
 	}
 	r.Headers = headers
 	return r
