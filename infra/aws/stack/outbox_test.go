@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,7 +37,7 @@ func TestPollersStartWithTheirEnvironment(t *testing.T) {
 		before, after, _ := strings.Cut(o.Topics(), "*")
 		require.Equal(t, before+"Order"+after, topic, "the topics that the role allows are those that the router makes")
 		require.Greater(t, function["Timeout"], (cfg.DeadlineMargin + cfg.Reserve).Seconds())
-		require.Equal(t, o.Timeout.Seconds(), function["Timeout"])
+		require.EqualValues(t, o.Timeout/time.Second, function["Timeout"])
 		require.Len(t, function["VpcConfig"].(map[string]any)["SubnetIds"], len(in.config.Environment.Network.Subnets))
 		if len(o.Layers) > 0 {
 			require.Len(t, function["Layers"], len(o.Layers))
@@ -48,7 +49,7 @@ func TestPollersStartWithTheirEnvironment(t *testing.T) {
 // not done twice.
 func TestShardsArePolledEveryMinute(t *testing.T) {
 	require.Regexp(t, "Shard +\\*int +`json:\"shard\"`", sourceOf(t, "functions/outbox-poller/handler"), "what the function reads of an event")
-	eachOutbox(t, func(t *testing.T, in installation, o config.Outbox, made template) {
+	eachOutbox(t, func(t *testing.T, _ installation, o config.Outbox, made template) {
 		function := made.only(t, "AWS::Lambda::Function")
 		require.EqualValues(t, o.Shards+1, function["ReservedConcurrentExecutions"])
 		require.LessOrEqual(t, function["Timeout"], 60.0, "a run is over when the next one comes")
