@@ -469,15 +469,75 @@ func TestO35AResetCursorDropsNothing(t *testing.T) {
 	require.NotEqual(t, r.cursors[0].Incarnation, cursor.Incarnation)
 	r.rows("c")
 	r.mustRun(t)
-	tp := kafka.TopicPartition{Topic: simTopic}
+	sink := r.sink(t)
+	deliver(t, sink, r.published(simTopic, false))
+	require.Equal(t, []string{"a", "b", "a", "b", "c"}, kept(sink), "published again, as was asked for")
+}
+
+func (r *rig) sink(t *testing.T) *outboxtest.Sink {
+	t.Helper()
 	sink, err := outboxtest.NewSink(func(kafka.TopicPartition) []kafka.Record { return r.published(simTopic, false) })
 	require.NoError(t, err)
-	require.NoError(t, sink.Deliver(t.Context(), tp, r.published(simTopic, false)))
-	var kept []string
+	return sink
+}
+
+func deliver(t *testing.T, sink *outboxtest.Sink, records []kafka.Record) {
+	t.Helper()
+	require.NoError(t, sink.Deliver(t.Context(), kafka.TopicPartition{Topic: simTopic}, records))
+}
+
+func kept(sink *outboxtest.Sink) []string {
+	var ids []string
 	for _, k := range sink.Kept() {
-		kept = append(kept, k.ID)
+		ids = append(ids, k.ID)
 	}
-	require.Equal(t, []string{"a", "b", "a", "b", "c"}, kept, "published again, as was asked for")
+	return ids
+}
+
+// abortOnce publishes rows whose first attempt was aborted after it was seen.
+func (r *rig) abortOnce(t *testing.T, ids ...string) {
+	t.Helper()
+	r.mustRun(t)
+	r.rows(ids...)
+	r.fail("end", memory.Refused)
+	require.EqualValues(t, 1, r.mustRun(t).Reopened)
+}
+
+// Our headers on records that somebody moved say nothing of the partition that
+// they are in now, and positions that go back are a copy's.
+func TestO36CopiesAreKept(t *testing.T) {
+	r := newRig()
+	r.abortOnce(t, "a", "b")
+	r.abortOnce(t, "c")
+	original := r.published(simTopic, false)
+	require.Equal(t, []string{"a", "b", "a", "b", "c", "c"}, ids(original))
+
+	elsewhere := kafka.TopicPartition{Topic: simTopic, Partition: 1}
+	sink := r.sink(t)
+	require.NoError(t, sink.Deliver(t.Context(), elsewhere, original))
+	require.Equal(t, ids(original), kept(sink), "of another partition: nothing is dropped")
+
+	sink = r.sink(t)
+	deliver(t, sink, original)
+	require.Equal(t, []string{"a", "b", "c"}, kept(sink))
+	again := slices.Clone(original[2:4]) // a and b, redriven behind c
+	for i := range again {
+		again[i].Offset += 100
+	}
+	deliver(t, sink, again)
+	require.Equal(t, []string{"a", "b", "c", "a", "b"}, kept(sink))
+	require.EqualValues(t, 2, sink.Foreign)
+}
+
+func TestO37ANewGenerationReadsTheTopicAgain(t *testing.T) {
+	r := newRig()
+	r.abortOnce(t, "a", "b")
+	sink := r.sink(t)
+	deliver(t, sink, r.published(simTopic, false))
+	require.NoError(t, sink.Bump(t.Context(), kafka.TopicPartition{Topic: simTopic}))
+	deliver(t, sink, r.published(simTopic, false))
+	require.Equal(t, []string{"a", "b", "a", "b"}, kept(sink))
+	require.EqualValues(t, 4, sink.Dropped)
 }
 
 // A reset that keeps the position goes on inside an open window.

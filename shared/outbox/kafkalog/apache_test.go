@@ -3,13 +3,17 @@
 package kafkalog_test
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncehouse/infra/local/broker"
+	"oncehouse/shared/outbox"
 	"oncehouse/shared/outbox/logtest"
 )
 
@@ -37,4 +41,43 @@ func apache(t *testing.T) broker.Broker {
 	require.NoError(t, err, "run make setup KAFKA=apache")
 	t.Cleanup(b.Close)
 	return b
+}
+
+// TestApacheO11TheBrokerIsKilled kills Apache Kafka in the middle of a backlog.
+func TestApacheO11TheBrokerIsKilled(t *testing.T) {
+	b, err := broker.Apache(t.Context(), broker.ApacheConfig{Cache: cache, Dir: t.TempDir()})
+	require.NoError(t, err, "run make setup KAFKA=apache")
+	t.Cleanup(b.Close)
+	w := newWorld(t, b, "orders")
+	db := filled("orders", 2000)
+	restarted := make(chan error, 1)
+	rows := 0
+	rules := outbox.Rules{Initialise: outbox.FromBeginning, Rows: 50, Observe: func(c outbox.Commit) {
+		if rows += c.Rows; rows == 500 {
+			b.Kill()
+			go func() { restarted <- b.Restart(context.Background()) }()
+		}
+	}}
+	tally := runUntilIdle(t, w, w.config(), db, rules)
+	require.NoError(t, <-restarted)
+	require.EqualValues(t, 2000, tally.Rows)
+	requireOnce(t, w, 2000)
+}
+
+// TestApacheO22ATransactionThatTimesOut lets Apache Kafka end a transaction that
+// its poller is slow with.
+func TestApacheO22ATransactionThatTimesOut(t *testing.T) {
+	w := newWorld(t, apache(t), "orders")
+	c := w.config()
+	c.TransactionTimeout = time.Second
+	c.Options = []kgo.Opt{kgo.Dialer(w.wire.dial)}
+	db := filled("orders", 10)
+	rules := outbox.Rules{Initialise: outbox.FromBeginning, Rows: 5, Observe: func(outbox.Commit) {
+		// Kafka looks for such transactions every ten seconds.
+		w.wire.hold.CompareAndSwap(0, int64(15*time.Second))
+	}, Reserve: 40 * time.Second}
+	tally := runUntilIdle(t, w, c, db, rules)
+	require.EqualValues(t, 1, tally.Reopened)
+	require.Zero(t, tally.Fenced)
+	requireOnce(t, w, 10)
 }

@@ -2,6 +2,7 @@ package kafkalog_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,4 +84,52 @@ func payload(i int) []byte {
 		text = fmt.Appendf(text, `{"sku":"%08x","n":%d},`, (i*31+line)*2654435761%(1<<32), line)
 	}
 	return append(text[:len(text)-1], `]}`...)
+}
+
+// BenchmarkLatency is the time from a row's commit to the commit of its Kafka
+// transaction, at 200 rows a second, while the poller polls.
+func BenchmarkLatency(b *testing.B) {
+	kafka, err := broker.Embedded(broker.EmbeddedConfig{})
+	require.NoError(b, err)
+	defer kafka.Close()
+	w := newWorld(b, kafka, "order")
+	log, err := kafkalog.New(w.config())
+	require.NoError(b, err)
+	router, err := outbox.NewRouter(outbox.Routing{})
+	require.NoError(b, err)
+	db := memory.NewDatabase()
+	var lags []time.Duration
+	seen := 0
+	stop := make(chan struct{})
+	poller, err := outbox.NewPoller(outbox.Shard{Of: 1}, db.Table(outbox.Shard{Of: 1}), log, router, outbox.Rules{
+		Initialise: outbox.FromBeginning,
+		Observe: func(c outbox.Commit) {
+			lags = append(lags, c.Lag)
+			if seen += c.Rows; seen == b.N {
+				close(stop)
+			}
+		},
+	})
+	require.NoError(b, err)
+	ctx, cancel := contextUntil(b, stop)
+	defer cancel()
+	ready := make(chan struct{})
+	go func() {
+		defer close(ready)
+		for i := range b.N {
+			time.Sleep(5 * time.Millisecond)
+			key := fmt.Sprint(i % 50)
+			tx := db.Begin()
+			tx.Insert(outbox.Row{ID: fmt.Sprint(i), AggregateType: "order", AggregateID: &key, Payload: payload(i), Timestamp: time.Now().UnixMilli()})
+			tx.Commit()
+		}
+	}()
+	b.ResetTimer()
+	_, err = poller.Run(ctx, time.Now().Add(time.Hour))
+	b.StopTimer()
+	<-ready
+	require.NoError(b, err)
+	slices.Sort(lags)
+	b.ReportMetric(float64(lags[len(lags)/2].Microseconds())/1000, "ms/median")
+	b.ReportMetric(float64(lags[len(lags)*99/100].Microseconds())/1000, "ms/p99")
 }

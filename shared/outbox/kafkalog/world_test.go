@@ -3,6 +3,7 @@ package kafkalog_test
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"oncehouse/shared/outbox"
 	"oncehouse/shared/outbox/kafkalog"
 	"oncehouse/shared/outbox/logtest"
+	"oncehouse/shared/outbox/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -290,4 +292,56 @@ func contextUntil(t testing.TB, stop <-chan struct{}) (context.Context, context.
 		}
 	}()
 	return ctx, cancel
+}
+
+// filled is a database with rows of one aggregate type.
+func filled(aggregateType string, rows int) *memory.Database {
+	db := memory.NewDatabase()
+	tx := db.Begin()
+	for i := range rows {
+		key := fmt.Sprint(i % 100)
+		tx.Insert(outbox.Row{ID: fmt.Sprint(i), AggregateType: aggregateType, AggregateID: &key, Payload: []byte("x")})
+	}
+	tx.Commit()
+	return db
+}
+
+// runUntilIdle runs one poller until it has looked twice and found nothing.
+func runUntilIdle(t *testing.T, w *world, c kafkalog.Config, db *memory.Database, rules outbox.Rules) outbox.Tally {
+	t.Helper()
+	log, err := kafkalog.New(c)
+	require.NoError(t, err)
+	router, err := outbox.NewRouter(outbox.Routing{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	looks := 0
+	rules.Wait = func(_ context.Context, d time.Duration) {
+		if d >= 100*time.Millisecond { // after an error
+			time.Sleep(d)
+		} else if looks++; looks == 2 {
+			cancel()
+		}
+	}
+	poller, err := outbox.NewPoller(w.config().Shard, db.Table(w.config().Shard), log, router, rules)
+	require.NoError(t, err)
+	tally, err := poller.Run(ctx, time.Now().Add(2*time.Minute))
+	require.NoError(t, err)
+	return tally
+}
+
+// requireOnce wants each of the rows once, for who reads committed records.
+func requireOnce(t *testing.T, w *world, rows int) {
+	t.Helper()
+	count := map[string]int{}
+	for p := range int32(logtest.Partitions) {
+		for _, r := range w.Records(t, p, true) {
+			id, _ := r.FindHeader(outbox.HeaderID)
+			count[string(id)]++
+		}
+	}
+	require.Len(t, count, rows)
+	for id, n := range count {
+		require.Equal(t, 1, n, "row %s", id)
+	}
 }

@@ -14,18 +14,45 @@ import (
 // Sink is a reader that sees aborted records, and settles them with the real
 // machinery of deliveries: a ledger entry a partition, and its drop rule.
 type Sink struct {
+	ledger *ledger.Ledger
+	ports  delivery.Ports
 	engine *delivery.Engine
 	table  *table
 	// Dropped is how many repeats of aborted attempts it has seen.
 	Dropped int64
+	// Foreign is how many positions were somebody's copy.
+	Foreign int64
 }
 
 // NewSink returns a sink whose source has the given records of a partition, all
 // of them, aborted ones too.
 func NewSink(records func(kafka.TopicPartition) []kafka.Record) (*Sink, error) {
-	t := &table{}
-	engine, err := delivery.NewEngine(delivery.DefaultRules(), delivery.Ports{Ledger: ledger.New(), Target: t, Source: source(records)})
-	return &Sink{engine: engine, table: t}, err
+	s := &Sink{ledger: ledger.New(), table: &table{}}
+	s.ports = delivery.Ports{Ledger: s.ledger, Target: s.table, Source: source(records)}
+	engine, err := delivery.NewEngine(delivery.DefaultRules(), s.ports)
+	s.engine = engine
+	return s, err
+}
+
+func laneOf(tp kafka.TopicPartition) delivery.Lane {
+	return delivery.Lane{Pipeline: "p", Cluster: "c", TopicPartition: tp}
+}
+
+// Bump begins a new generation of a partition: it is to be read again.
+func (s *Sink) Bump(ctx context.Context, tp kafka.TopicPartition) error {
+	entry, err := s.ledger.Load(ctx, laneOf(tp))
+	if err != nil {
+		return err
+	}
+	if entry, err = entry.Bump(entry.Deadline.Add(time.Second)); err != nil {
+		return err
+	}
+	entry.Version++
+	if err := s.ledger.Write(ctx, laneOf(tp), entry); err != nil {
+		return err
+	}
+	s.engine, err = delivery.NewEngine(delivery.DefaultRules(), s.ports) // one that remembers no entry
+	return err
 }
 
 // Deliver settles a batch. Batches may overlap.
@@ -34,9 +61,9 @@ func (s *Sink) Deliver(ctx context.Context, tp kafka.TopicPartition, batch []kaf
 	if err != nil {
 		return err
 	}
-	lane := delivery.Lane{Pipeline: "p", Cluster: "c", TopicPartition: tp}
-	report := s.engine.Deliver(ctx, traits, lane, batch, time.Now().Add(2*time.Minute))
+	report := s.engine.Deliver(ctx, traits, laneOf(tp), batch, time.Now().Add(2*time.Minute))
 	s.Dropped += report.Tally.AbortedDuplicatesSuppressed
+	s.Foreign += report.Tally.ForeignPositions
 	return report.Err
 }
 
