@@ -22,9 +22,13 @@ type invokeCommand struct {
 	Table string   `help:"SQL file that creates the table clicks." type:"existingfile" default:"events/clicks.sql"`
 	Rows  int      `help:"How many rows of a file to show." default:"3"`
 	Dir   string   `help:"Directory for data and logs; emptied at the start." type:"path" default:".cache/invoke"`
+
+	Template string `help:"Run the sink of this synthesised template (cdk.out/…/*.template.json) with its own environment, and servers of this machine in the place of AWS's." type:"existingfile"`
+	Function string `help:"The function's name or logical id, if the template has several."`
 }
 
-// Run hands the files, one after the other, to one function per topic.
+// Run hands the files, one after the other, to one function per topic, or to
+// that of a template.
 func (c *invokeCommand) Run(ctx context.Context) error {
 	root, err := repository.Root()
 	if err != nil {
@@ -36,14 +40,38 @@ func (c *invokeCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer s.Stop()
-	ddl, err := os.ReadFile(c.Table)
-	if err != nil {
-		return fmt.Errorf("read the table's DDL: %w", err)
+	functions := map[string]*lambdahost.Function{}
+	defer func() {
+		for _, fn := range functions {
+			fn.Close()
+		}
+	}()
+	table := tableName{"default", "clicks"}
+	functionOf := func(topic string) (*lambdahost.Function, error) {
+		if functions[topic] == nil {
+			fn, _, err := s.Function(stack.Pipeline{Topic: topic, Table: table.name})
+			if err != nil {
+				return nil, err
+			}
+			functions[topic] = fn
+		}
+		return functions[topic], nil
 	}
-	if _, err := query(ctx, s, string(ddl)); err != nil {
+	if c.Template != "" {
+		d, err := c.startDeployed(ctx, root, s)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = d.close() }() // it ends with this program at the latest
+		table, functionOf = d.table, func(string) (*lambdahost.Function, error) { return d.Function, nil }
+	}
+	if err := c.createTable(ctx, s, table); err != nil {
 		return err
 	}
-	functions := map[string]*lambdahost.Function{}
+	return c.invokeAll(ctx, s, functionOf, table)
+}
+
+func (c *invokeCommand) invokeAll(ctx context.Context, s *stack.Stack, functionOf func(topic string) (*lambdahost.Function, error), table tableName) error {
 	failed := 0
 	for _, file := range c.Files {
 		payload, err := os.ReadFile(file)
@@ -51,15 +79,11 @@ func (c *invokeCommand) Run(ctx context.Context) error {
 			return fmt.Errorf("read the event: %w", err)
 		}
 		e := readEvent(payload)
-		fn := functions[e.topic]
-		if fn == nil {
-			if fn, _, err = s.Function(stack.Pipeline{Topic: e.topic, Table: "clicks"}); err != nil {
-				return err
-			}
-			defer fn.Close()
-			functions[e.topic] = fn
+		fn, err := functionOf(e.topic)
+		if err != nil {
+			return err
 		}
-		ok, err := c.invoke(ctx, s, fn, file, payload, e)
+		ok, err := c.invoke(ctx, s, fn, file, payload, e, table)
 		if err != nil {
 			return err
 		}
@@ -73,14 +97,33 @@ func (c *invokeCommand) Run(ctx context.Context) error {
 	return nil
 }
 
+// tableName is a table's name with its database.
+type tableName struct{ database, name string }
+
+func (t tableName) String() string { return "`" + t.database + "`.`" + t.name + "`" }
+
+// createTable runs the DDL of the table clicks, under another name and in another
+// database where a template says so.
+func (c *invokeCommand) createTable(ctx context.Context, s *stack.Stack, table tableName) error {
+	ddl, err := os.ReadFile(c.Table)
+	if err != nil {
+		return fmt.Errorf("read the table's DDL: %w", err)
+	}
+	if _, err := query(ctx, s, "CREATE DATABASE IF NOT EXISTS `"+table.database+"`"); err != nil {
+		return err
+	}
+	_, err = query(ctx, s, strings.Replace(string(ddl), "CREATE TABLE clicks", "CREATE TABLE "+table.String(), 1))
+	return err
+}
+
 // invoke hands over one event and prints what came of it.
-func (c *invokeCommand) invoke(ctx context.Context, s *stack.Stack, fn *lambdahost.Function, file string, payload []byte, e event) (bool, error) {
+func (c *invokeCommand) invoke(ctx context.Context, s *stack.Stack, fn *lambdahost.Function, file string, payload []byte, e event, table tableName) (bool, error) {
 	result, err := fn.Invoke(ctx, payload)
 	if err != nil {
 		return false, err
 	}
 	fmt.Printf("%s\n  answer   %s (%.0f ms)\n", shown(file), strings.TrimSpace(string(result.Payload)), float64(result.Duration.Microseconds())/1000)
-	if err := c.showRows(ctx, s, e); err != nil {
+	if err := c.showRows(ctx, s, e, table); err != nil {
 		return false, err
 	}
 	letters, err := s.ReceiveLetters(ctx)
@@ -100,11 +143,11 @@ func (c *invokeCommand) invoke(ctx context.Context, s *stack.Stack, fn *lambdaho
 
 // showRows prints which of the event's records are in the table now. Those of
 // an event that is refused whole are not known.
-func (c *invokeCommand) showRows(ctx context.Context, s *stack.Stack, e event) error {
+func (c *invokeCommand) showRows(ctx context.Context, s *stack.Stack, e event, table tableName) error {
 	if e.refused {
 		return nil
 	}
-	where := " FROM clicks WHERE (_topic, _partition, _offset) IN (" + strings.Join(append(e.records, "('', 0, -1)"), ", ") + ")"
+	where := " FROM " + table.String() + " WHERE (_topic, _partition, _offset) IN (" + strings.Join(append(e.records, "('', 0, -1)"), ", ") + ")"
 	count, err := query(ctx, s, "SELECT count()"+where)
 	if err != nil {
 		return err
