@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -19,3 +20,6 @@ func Statements(t testing.TB, conn *pgx.Conn, c Config) (chart, page string) {
 	l := newLayout(c, columns, history{version: 180000})
 	return l.chart, l.page
 }
+
+// AnswerWithin sets how long an idle connection may take to answer.
+func (t *Table) AnswerWithin(d time.Duration) { t.answer = d }

@@ -23,14 +23,13 @@ const (
 	ReasonTable = "OutboxTable"
 	// ReasonReplica: the server is a standby.
 	ReasonReplica = "Replica"
-	// ReasonSwitched: another server answers than the one of the last snapshot.
-	ReasonSwitched = "ServerSwitched"
 )
 
 // Table is the outbox table of one shard. It is safe for concurrent use.
 type Table struct {
 	config Config
 	pool   *pgxpool.Pool
+	answer time.Duration
 	// layout is how the columns were typed at the last look.
 	layout atomic.Pointer[layout]
 	// history is the server's that gave the last snapshot.
@@ -56,6 +55,11 @@ func (h history) String() string {
 	return fmt.Sprintf("cluster %d, timeline %d", h.systemID, h.timeline)
 }
 
+// answerTimeout is how long a connection that was idle may take to answer before
+// it counts as dead: while a function was frozen, its peer may have gone without
+// a word.
+const answerTimeout = 10 * time.Second
+
 // historyKey is where a connection remembers whose it is: a server cannot change
 // its timeline while it keeps a connection that began on a primary.
 const historyKey = "oncehouse-history"
@@ -72,6 +76,7 @@ func Open(pool *pgxpool.Config, c Config) (*Table, error) {
 	}
 	pool = pool.Copy()
 	pool.MaxConns = 3 // snapshots, rows, retention
+	pool.PingTimeout = answerTimeout
 	if pool.ConnConfig.RuntimeParams["application_name"] == "" {
 		pool.ConnConfig.RuntimeParams["application_name"] = "oncehouse-outbox"
 	}
@@ -88,7 +93,7 @@ func Open(pool *pgxpool.Config, c Config) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the connections to PostgreSQL: %w", err)
 	}
-	return &Table{config: c, pool: p}, nil
+	return &Table{config: c, pool: p, answer: answerTimeout}, nil
 }
 
 // Close closes the connections.
@@ -186,11 +191,7 @@ func (t *Table) once(ctx context.Context, use func(*pgx.Conn, history) error) er
 	}
 	defer conn.Release()
 	if last := t.history.Load(); last != nil && *last != h {
-		return &outbox.Refusal{
-			Reason:   ReasonSwitched,
-			Problems: []string{fmt.Sprintf("the last snapshot is of %s; now %s answers", last, h)},
-			Remedy:   "start the poller again: it compares the cursor with the new server",
-		}
+		return fmt.Errorf("the last snapshot is of %s, and now %s answers", last, h)
 	}
 	return use(conn.Conn(), h)
 }
@@ -224,10 +225,18 @@ func altered(err error) bool {
 func (t *Table) Snapshot(ctx context.Context) (outbox.Snapshot, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	warm := t.control != nil
-	s, err := t.snapshot(ctx)
-	if err != nil && warm && t.control == nil && ctx.Err() == nil {
-		s, err = t.snapshot(ctx) // the connection ended while nobody used it
+	var s outbox.Snapshot
+	var err error
+	if t.control != nil {
+		attempt, cancel := context.WithTimeout(ctx, t.answer)
+		s, err = t.snapshot(attempt)
+		cancel()
+	}
+	if t.control == nil && ctx.Err() == nil { // the first, or it has ended while nobody used it
+		s, err = t.snapshot(ctx)
+	}
+	if err == nil {
+		err = ctx.Err()
 	}
 	if err != nil {
 		return outbox.Snapshot{}, fmt.Errorf("take a snapshot of %s: %w", t.config.name(), err)
