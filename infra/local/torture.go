@@ -21,7 +21,7 @@ type tortureCommand struct {
 	Controls int      `help:"How many under each of the others: the first of the same schedule; default a quarter."`
 	Minutes  int      `help:"End a subject's schedule after so many minutes; 0 is when all kills are done."`
 	Seed     uint64   `help:"Seed of the records and of the schedule." default:"1"`
-	Subjects []string `help:"Subjects, with commas; default all: exactly-once, at-least-once, at-most-once, naive-token, kafka-table-engine."`
+	Subjects []string `help:"Subjects, with commas; default all: exactly-once, at-least-once, at-most-once, naive-token, kafka-table-engine, postgres-chain."`
 	Report   string   `help:"HTML page to write." type:"path" default:".cache/torture/report.html"`
 	Dir      string   `help:"Directory for data and logs; emptied at the start." type:"path" default:".cache/torture"`
 	Kafka    string   `help:"The broker: embedded, apache (Java 17, and Maven once), or host:port of one that runs." env:"KAFKA" default:"embedded"`

@@ -49,15 +49,19 @@ func ours(guarantee delivery.Guarantee) func(context.Context, *lab) (Subject, er
 		if err != nil {
 			return nil, err
 		}
-		p := stack.Pipeline{Guarantee: guarantee, Settings: map[string]string{
-			// Short times make recovery quick: after a kill a lane is undecided for
-			// send window + insert time-out + clock margin.
-			"INSERT_TIMEOUT": "2s", "SEND_WINDOW": "500ms", "CLOCK_MARGIN": "100ms", "DEADLINE_MARGIN": "200ms",
-			// A lane that is hit again and again goes on by itself.
-			"MAX_ATTEMPTS": "100",
-		}}
-		return startLambda(ctx, &lambda{stream: s, lab: l, hasState: guarantee != delivery.AtLeastOnce}, p, "")
+		return startLambda(ctx, &lambda{stream: s, lab: l, hasState: guarantee != delivery.AtLeastOnce}, sink(guarantee), "")
 	}
+}
+
+// sink is the sink's configuration.
+func sink(guarantee delivery.Guarantee) stack.Pipeline {
+	return stack.Pipeline{Guarantee: guarantee, Settings: map[string]string{
+		// Short times make recovery quick: after a kill a lane is undecided for
+		// send window + insert time-out + clock margin.
+		"INSERT_TIMEOUT": "2s", "SEND_WINDOW": "1s", "CLOCK_MARGIN": "100ms", "DEADLINE_MARGIN": "200ms",
+		// A lane that is hit again and again goes on by itself.
+		"MAX_ATTEMPTS": "100",
+	}}
 }
 
 // openNaive is the function of naive/: a plain table that deduplicates by
@@ -86,17 +90,17 @@ func buildNaive(ctx context.Context, root string) (string, error) {
 	return bootstrap, nil
 }
 
-// startLambda makes the table and starts function and mapping.
+// startLambda makes the table of clicks and starts function and mapping.
 func startLambda(ctx context.Context, l *lambda, p stack.Pipeline, tableSettings string) (Subject, error) {
-	if err := l.start(ctx, p, tableSettings); err != nil {
+	if err := l.start(ctx, p, "clicks", tableSettings); err != nil {
 		l.Stop()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *lambda) start(ctx context.Context, p stack.Pipeline, tableSettings string) error {
-	if err := l.createTable(ctx, l.lab.Root, "clicks", tableSettings); err != nil {
+func (l *lambda) start(ctx context.Context, p stack.Pipeline, kind, tableSettings string) error {
+	if err := l.createTable(ctx, l.lab.Root, kind, tableSettings); err != nil {
 		return err
 	}
 	s := l.lab.stack
@@ -158,20 +162,33 @@ func (l *lambda) strikeFunction(ctx context.Context, step Step) (int, error) {
 				return 1
 			}
 		}
-		for range 100 {
-			if l.function.KillAny() {
-				return 1
-			}
-			if !wait(ctx, look) {
-				break
-			}
-		}
-		return 0
+		return killOne(l.function)
 	})
 	l.arm(t, step)
 	killed := t.await(ctx)
 	l.disarm()
-	return killed, ctx.Err()
+	return killed + killWhere(ctx, killed == 0, l.function), ctx.Err()
+}
+
+func killOne(fn *lambdahost.Function) int {
+	if fn.KillAny() {
+		return 1
+	}
+	return 0
+}
+
+// killWhere kills a process of the function as soon as there is one, if none was
+// killed yet.
+func killWhere(ctx context.Context, none bool, fn *lambdahost.Function) int {
+	for end := time.Now().Add(patience); none && time.Now().Before(end); {
+		if fn.KillAny() {
+			return 1
+		}
+		if !wait(ctx, look/10) {
+			break
+		}
+	}
+	return 0
 }
 
 // arm sets the trap at the step's moment; at one without a moment, or that the

@@ -73,18 +73,21 @@ func countMoment(m Moment, results []Result) momentRow {
 type lane struct{ Name, Class string }
 
 func lanes() []lane {
-	return []lane{{Function, "function"}, {Mapping, "mapping"}, {Engine, "engine"}, {"connection", "connection"}}
+	return []lane{
+		{Function, "function"}, {Mapping, "mapping"}, {Engine, "engine"},
+		{Service, "service"}, {Database, "database"}, {Outbox, "outbox"}, {"connection", "connection"},
+	}
 }
 
-// The chart's measures, in units of the drawing: two panels and four lanes of
-// ticks over one axis of time.
+// The chart's measures, in units of the drawing: two panels and, for each kind of
+// victim that was struck, a lane of ticks, over one axis of time.
 const (
 	chartWidth  = 960.0
 	marginLeft  = 80.0
 	panelHeight = 120.0
 	panelGap    = 26.0
 	laneHeight  = 15.0
-	chartHeight = 18 + 2*panelHeight + 2*panelGap + 4*laneHeight + 24
+	chartHeight = 18 + 2*panelHeight + 2*panelGap + 24 // and the lanes
 )
 
 // chart is one subject's drawing, ready to be written.
@@ -94,7 +97,6 @@ type chart struct {
 	Panels        []panel
 	Lanes         []ticks
 	Axis          []label
-	AxisY         float64
 	Description   string
 }
 
@@ -114,7 +116,6 @@ type ticks struct {
 	lane
 	X, Y float64
 	Path string
-	N    int
 }
 
 type label struct {
@@ -141,10 +142,12 @@ func newChart(r *Result) chart {
 	}))
 	top += panelHeight + panelGap
 	for _, l := range lanes() {
-		c.Lanes = append(c.Lanes, newTicks(l, top, r.Events, x))
-		top += laneHeight
+		if t := newTicks(l, top, r.Events, x); t.Path != "" {
+			c.Lanes = append(c.Lanes, t)
+			c.Height += laneHeight
+			top += laneHeight
+		}
 	}
-	c.AxisY = top + 4
 	step := niceStep(span, 8)
 	for at := 0.0; at <= span; at += step {
 		c.Axis = append(c.Axis, label{x(time.Duration(at * float64(time.Second))), top + 18, fmt.Sprintf("%.0f s", at)})
@@ -187,7 +190,6 @@ func newTicks(l lane, top float64, events []Event, x func(time.Duration) float64
 	var path strings.Builder
 	for _, e := range events {
 		if victim := e.Moment.Victim(); victim == l.Name || (victim == "" && l.Class == "connection") {
-			t.N += max(1, e.Killed)
 			_, _ = fmt.Fprintf(&path, "M%.1f %.1fv%.1f", x(e.At), top+2, laneHeight-4)
 		}
 	}

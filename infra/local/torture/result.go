@@ -51,8 +51,10 @@ func (r *Result) Verdict() error {
 		return fmt.Errorf("%s met %d of %d kills: the schedule was not performed", r.Subject, r.Kills, r.Planned)
 	case r.WrongValues > 0:
 		return fail("stored what was never produced")
-	case r.Subject == ExactlyOnce && !r.Exact():
+	case (r.Subject == ExactlyOnce || r.Subject == PostgresChain) && !r.Exact():
 		return fail("is not exact")
+	case r.Misordered > 0:
+		return fmt.Errorf("%s has stored %d rows out of order", r.Subject, r.Misordered)
 	case r.Subject == AtLeastOnce && r.Lost > 0:
 		return fail("has lost records")
 	case r.Subject == AtMostOnce && r.Duplicated > 0:
@@ -70,6 +72,8 @@ func (r *Result) Promise() string {
 	switch r.Subject {
 	case ExactlyOnce, AtLeastOnce, AtMostOnce:
 		return r.Subject
+	case PostgresChain:
+		return ExactlyOnce
 	case KafkaTable:
 		return "at-least-once"
 	}
@@ -88,7 +92,8 @@ func (r *Result) String() string {
 		RowsPerS    int64  `json:"rows_per_s"`
 		WrongValues int64  `json:"wrong_values"`
 		DeadLetters int64  `json:"dead_letters"`
-	}{r.Subject, r.Kills, r.Produced, r.Stored, r.Lost, r.Duplicated, int64(r.RowsPerSecond()), r.WrongValues, r.DeadLetters})
+		Misordered  int64  `json:"misordered"`
+	}{r.Subject, r.Kills, r.Produced, r.Stored, r.Lost, r.Duplicated, int64(r.RowsPerSecond()), r.WrongValues, r.DeadLetters, r.Misordered})
 	if err != nil { // numbers and a string always marshal
 		panic(err)
 	}

@@ -44,6 +44,8 @@ func TestVerdict(t *testing.T) {
 		"exactly-once changes a value":    {ExactlyOnce, func(r *Result) { r.WrongValues = 1 }},
 		"exactly-once does not add up":    {ExactlyOnce, func(r *Result) { r.Stored = 97 }},
 		"kills are missing":               {ExactlyOnce, func(r *Result) { r.Kills = 9 }},
+		"the chain doubles":               {PostgresChain, func(r *Result) { r.Duplicated = 1 }},
+		"the chain changes the order":     {PostgresChain, func(r *Result) { r.Misordered = 1 }},
 		"at-least-once loses":             {AtLeastOnce, func(r *Result) { r.Lost = 1 }},
 		"at-least-once doubles nothing":   {AtLeastOnce, func(r *Result) { r.Duplicated = 0 }},
 		"at-most-once doubles":            {AtMostOnce, func(r *Result) { r.Duplicated = 1 }},
@@ -62,7 +64,7 @@ func TestVerdict(t *testing.T) {
 func TestResultLine(t *testing.T) {
 	r := outcome(AtMostOnce)
 	line := r.String()
-	require.Equal(t, `TORTURE {"subject":"at-most-once","kills":10,"produced":100,"stored":90,"lost":8,"duplicated":0,"rows_per_s":18,"wrong_values":0,"dead_letters":1}`, line)
+	require.Equal(t, `TORTURE {"subject":"at-most-once","kills":10,"produced":100,"stored":90,"lost":8,"duplicated":0,"rows_per_s":18,"wrong_values":0,"dead_letters":1,"misordered":0}`, line)
 	require.True(t, json.Valid([]byte(strings.TrimPrefix(line, "TORTURE "))))
 }
 

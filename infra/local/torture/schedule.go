@@ -28,6 +28,11 @@ const (
 	InsertRefused    // the connection breaks before the engine has any of it
 	LedgerAnswerLost
 	LedgerRefused
+	// Those of the chain from PostgreSQL alone.
+	ServiceAnytime
+	DatabaseAnytime
+	PollerAnytime
+	PollerBeforeCommit // a Kafka transaction is written whole and not ended
 	moments
 )
 
@@ -36,9 +41,13 @@ const (
 	Function = "function"
 	Mapping  = "mapping"
 	Engine   = "engine"
+	Service  = "order service"
+	Database = "database"
+	Outbox   = "outbox poller"
 )
 
-// strikes says of each moment its words, its victim and how often it comes.
+// strikes says of each moment its words, its victim and how often it comes: 0 in
+// no schedule but the chain's.
 func strikes(m Moment) (name, victim string, weight int) {
 	s := [moments]struct {
 		name, victim string
@@ -61,6 +70,10 @@ func strikes(m Moment) (name, victim string, weight int) {
 		InsertRefused:        {"insert refused", "", 3},
 		LedgerAnswerLost:     {"ledger's answer lost", "", 6},
 		LedgerRefused:        {"ledger refused", "", 3},
+		ServiceAnytime:       {"order service, any time", Service, 0},
+		DatabaseAnytime:      {"database, any time", Database, 0},
+		PollerAnytime:        {"outbox poller, any time", Outbox, 0},
+		PollerBeforeCommit:   {"outbox poller, before a commit", Outbox, 0},
 	}[m]
 	return s.name, s.victim, s.weight
 }
@@ -106,6 +119,34 @@ func Schedule(seed uint64, kills int) []Step {
 		}
 		steps = append(steps, Step{m, time.Duration(20+random.IntN(180)) * time.Millisecond, random.Uint64()})
 		if m.Victim() != "" {
+			n++
+		}
+	}
+	return steps
+}
+
+// chainSchedule is Schedule with a step at a part of the outbox before every
+// third of its kills, up to that many kills in all.
+func chainSchedule(seed uint64, kills int) []Step {
+	random := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // a schedule, not a secret
+	parts := []Moment{PollerBeforeCommit, DatabaseAnytime, PollerAnytime, ServiceAnytime, PollerBeforeCommit, PollerAnytime}
+	var steps []Step
+	n, own := 0, 0
+	for _, step := range Schedule(seed, kills) {
+		if n == kills {
+			break
+		}
+		kill := step.Moment.Victim() != ""
+		if kill && n%3 == 0 {
+			steps = append(steps, Step{parts[own%len(parts)], time.Duration(20+random.IntN(180)) * time.Millisecond, random.Uint64()})
+			n++
+			own++
+			if n == kills {
+				break
+			}
+		}
+		steps = append(steps, step)
+		if kill {
 			n++
 		}
 	}

@@ -29,9 +29,36 @@ func TestScheduleHoldsEveryMoment(t *testing.T) {
 	for _, step := range Schedule(1, 1000) {
 		seen[step.Moment]++
 	}
+	for _, step := range chainSchedule(1, 1000) {
+		if _, _, weight := strikes(step.Moment); weight == 0 {
+			seen[step.Moment]++
+		}
+	}
 	for m := range moments {
 		require.NotEmpty(t, m.String())
 		require.Greater(t, seen[m], 10, m.String())
+	}
+}
+
+// The chain's schedule has the kills that it is asked for, a third of them at the
+// parts of the outbox, and keeps the others' order.
+func TestChainSchedule(t *testing.T) {
+	for _, kills := range []int{1, 2, 16, 300} {
+		total, own := 0, 0
+		common := []Step{}
+		for _, step := range chainSchedule(1, kills) {
+			if step.Moment.Victim() != "" {
+				total++
+			}
+			if step.Moment >= ServiceAnytime {
+				own++
+				continue
+			}
+			common = append(common, step)
+		}
+		require.Equal(t, kills, total)
+		require.InDelta(t, kills/3, own, 1)
+		require.Equal(t, Schedule(1, kills)[:len(common)], common)
 	}
 }
 

@@ -35,6 +35,9 @@ type Progress struct{ Produced, Settled, Rows int64 }
 // Outcome is what a subject came to.
 type Outcome struct {
 	oracle.Count
+	// Misordered are rows before one that must come before them, where there is
+	// an order to keep.
+	Misordered int64
 	// Repeats is how many records are equal to one before them.
 	Repeats int64
 	// Problems are some of what is wrong, for people.
@@ -48,6 +51,8 @@ const (
 	AtMostOnce  = string(delivery.AtMostOnce)
 	Naive       = "naive-token"
 	KafkaTable  = "kafka-table-engine"
+	// PostgresChain begins at a commit in PostgreSQL and ends in exactly-once.
+	PostgresChain = "postgres-chain"
 )
 
 // entry is a subject that can be had.
@@ -64,6 +69,7 @@ func subjects() []entry {
 		{AtMostOnce, ours(delivery.AtMostOnce)},
 		{Naive, openNaive},
 		{KafkaTable, openKafkaTable},
+		{PostgresChain, openPostgres},
 	}
 }
 

@@ -11,7 +11,8 @@
 // A [Subject] is one such way. Subjects (subjects.go) runs them one after
 // another: our three guarantees, and what they are held against: a naive
 // function that trusts a token made from the bounds of its batch (naive/), and
-// ClickHouse's own Kafka table engine with a materialized view.
+// ClickHouse's own Kafka table engine with a materialized view. The last one is
+// the whole chain, from a commit in PostgreSQL (chain.go).
 //
 // # What is real
 //
@@ -85,11 +86,14 @@ func Run(ctx context.Context, s *stack.Stack, options Options) ([]Result, error)
 	}
 	var results []Result
 	for _, e := range chosen {
-		kills := options.Controls
-		if e.name == ExactlyOnce {
-			kills = options.Kills
+		steps := Schedule(options.Seed, options.Controls)
+		switch e.name {
+		case ExactlyOnce:
+			steps = Schedule(options.Seed, options.Kills)
+		case PostgresChain:
+			steps = chainSchedule(options.Seed, options.Controls)
 		}
-		r, err := runOne(ctx, &lab{Options: options, stack: s}, e, Schedule(options.Seed, kills))
+		r, err := runOne(ctx, &lab{Options: options, stack: s}, e, steps)
 		if err != nil {
 			return results, fmt.Errorf("torture %s: %w", e.name, err)
 		}
