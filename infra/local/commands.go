@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"oncehouse/infra/local/demo"
@@ -117,6 +118,9 @@ type upCommand struct {
 	KafkaPort      int    `help:"Port of the broker; 0 is a free one." default:"9092"`
 	ClickHousePort int    `name:"clickhouse-port" help:"Port of ClickHouse's HTTP interface; 0 is a free one." default:"8123"`
 
+	Outbox       bool `help:"Run PostgreSQL with an outbox table too, the poller that publishes it, and a pipeline from it into the table orders."`
+	PostgresPort int  `help:"Port of PostgreSQL; 0 is a free one." default:"5432"`
+
 	Pipelines string             `help:"YAML file of pipelines; infra/local/pipelines.example.yaml explains it." type:"existingfile" xor:"pipeline"`
 	Topic     string             `help:"Start one pipeline from this topic." xor:"pipeline"`
 	Table     string             `help:"The table of --topic; default the topic's name."`
@@ -143,15 +147,26 @@ func (c *upCommand) Run(ctx context.Context) error {
 	case c.Topic != "":
 		pipelines = []stack.Pipeline{{Topic: c.Topic, Table: c.Table, Guarantee: c.Guarantee}}
 	}
+	running := pipelines
+	if c.Outbox {
+		running = append(slices.Clone(pipelines), stack.Pipeline{Name: "orders", Topic: stack.Outbox{}.Topics()[0], Table: "orders"})
+	} else {
+		c.PostgresPort = 0
+	}
 	s, err := stack.Start(ctx, stack.Options{
 		Root: root, Dir: c.Dir, Fresh: c.Fresh, Status: os.Stdout,
-		Kafka: c.Kafka, KafkaPort: c.KafkaPort, ClickHousePort: c.ClickHousePort,
+		Kafka: c.Kafka, KafkaPort: c.KafkaPort, ClickHousePort: c.ClickHousePort, PostgresPort: c.PostgresPort,
 	})
 	if err != nil {
 		return err
 	}
 	defer s.Stop()
-	for _, p := range pipelines {
+	if c.Outbox {
+		if err := startOutbox(ctx, s); err != nil {
+			return err
+		}
+	}
+	for _, p := range running {
 		w := &watch{out: os.Stdout, name: p.FunctionName(), every: repeatAfter}
 		if _, err := s.StartPipeline(ctx, p, func(cfg *mapping.Config) { cfg.OnDelivery = w.delivered }); err != nil {
 			return err
@@ -172,12 +187,14 @@ dead letters   %s
 functions      %s
 
 `, s.Bootstrap(), clickhouse, s.DynamoDB.Endpoint(), letters, s.LambdaURL())
-	if len(pipelines) == 0 {
+	switch {
+	case len(pipelines) == 0 && s.Postgres == nil:
 		fmt.Printf(`No pipeline runs. Stop this and start one with
   make local ARGS="--topic clicks"
   make local ARGS="--pipelines infra/local/pipelines.example.yaml"
+  make local ARGS="--outbox"
 `)
-	} else {
+	case len(pipelines) > 0:
 		topic, table, function := pipelines[0].Topic, pipelines[0].TableName(), pipelines[0].FunctionName()
 		ddl := "curl -sS '" + clickhouse + "/' --data-binary @"
 		if table == "clicks" {
@@ -191,6 +208,9 @@ functions      %s
   dead letters     curl -sS '%s' -H 'X-Amz-Target: AmazonSQS.ReceiveMessage' -d '{"QueueUrl":"%[6]s","MaxNumberOfMessages":10}'
   ledger           curl -sS '%s/2015-03-31/functions/%s/invocations' -d '{"oncehouse":{"action":"inspect","partition":0}}'
 `, ddl, s.Bootstrap(), topic, clickhouse, table, letters, s.LambdaURL(), function)
+	}
+	if s.Postgres != nil {
+		explainOutbox(s)
 	}
 	fmt.Printf("\nCtrl-C stops everything; the data stay in %s.\n", shown(c.Dir))
 }

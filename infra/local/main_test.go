@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -292,6 +293,26 @@ func post(t *testing.T, url, body string) string {
 }
 
 // requireAnswer asks until the engine answers as expected.
+// up with an outbox: a row committed in PostgreSQL is a row in ClickHouse.
+func TestUpWithAnOutbox(t *testing.T) {
+	p := start(t, nil, "up", "--outbox", "--dir", t.TempDir(), "--kafka-port", "0", "--clickhouse-port", "0", "--postgres-port", "0")
+	clickhouse := p.says(t, `(?m)^ClickHouse +(\S+)$`)
+	database := p.says(t, `(?m)^PostgreSQL +(\S+)$`)
+	p.says(t, `Ctrl-C stops everything`)
+	ddl, err := os.ReadFile("../../events/orders.sql")
+	require.NoError(t, err)
+	post(t, clickhouse, string(ddl))
+	insert := regexp.MustCompile(`-c "(INSERT .*)"\n`).FindStringSubmatch(p.stdout.String())
+	require.NotNil(t, insert, "it says how to insert an event")
+	conn, err := pgx.Connect(t.Context(), database)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), strings.ReplaceAll(insert[1], `\"`, `"`))
+	require.NoError(t, errors.Join(err, conn.Close(t.Context())))
+	requireAnswer(t, clickhouse, "SELECT order_id, status, amount, _key FROM orders", "7\tplaced\t12.5\torder-7\n")
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 130, p.exit(t), p.stderr.String())
+}
+
 func requireAnswer(t *testing.T, clickhouse, query, want string) {
 	t.Helper()
 	got := ""

@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
 
 	"oncehouse/infra/local/orders"
 )
 
 // ordersCommand is the order service as a process of its own, which the demo
-// starts and kills.
+// starts and kills, and which fills the outbox of make local.
 type ordersCommand struct {
 	Database string `help:"PostgreSQL's URL." required:""`
 	Writers  int    `help:"Writers at the same time." default:"16"`
@@ -18,5 +22,12 @@ type ordersCommand struct {
 
 // Run writes until all is committed.
 func (c *ordersCommand) Run(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, c.Database)
+	if err != nil {
+		return fmt.Errorf("connect to the database: %w", err)
+	}
+	if err := errors.Join(orders.Prepare(ctx, conn), conn.Close(ctx)); err != nil {
+		return err
+	}
 	return orders.Run(ctx, orders.Config{Database: c.Database, Writers: c.Writers, Events: c.Events, Rate: c.Rate, Seed: c.Seed})
 }
