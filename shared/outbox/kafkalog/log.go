@@ -122,6 +122,8 @@ func (l *Log) Commit(ctx context.Context, t outbox.Transaction) error {
 	}
 	begun := time.Now()
 	l.dirty = true
+	ctx, cancel := context.WithTimeout(ctx, l.timeout) // after that the broker ends it
+	defer cancel()
 	if err := l.commit(ctx, t); err != nil {
 		l.drop()
 		err = l.explain(err, begun)
@@ -210,7 +212,8 @@ func fencing(err error) bool {
 func (l *Log) explain(err error, begun time.Time) error {
 	switch {
 	case fencing(err) && !begun.IsZero() && time.Since(begun) >= l.timeout:
-		// The broker bumps the epoch, too, when it ends a transaction by itself.
+		// The broker bumps the epoch, too, when it ends a transaction by itself: this
+		// process stood still.
 		return fmt.Errorf("the transaction was open for longer than its time-out of %s: %w", l.timeout, err)
 	case fencing(err):
 		return fmt.Errorf("%w: %w", outbox.ErrFenced, err)

@@ -2,10 +2,12 @@ package kafkalog
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"oncehouse/shared/kafkacluster"
 	"oncehouse/shared/outbox"
@@ -136,5 +138,29 @@ func TestConfig(t *testing.T) {
 		c.Compression = compression
 		_, err := New(c)
 		require.NoError(t, err)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	l := Log{timeout: time.Minute}
+	for _, old := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch} {
+		err := fmt.Errorf("end the transaction: %w", old)
+		require.ErrorIs(t, l.explain(err, time.Now()), outbox.ErrFenced)
+		require.ErrorIs(t, l.explain(err, time.Time{}), outbox.ErrFenced)
+		require.NotErrorIs(t, l.explain(err, time.Now().Add(-time.Hour)), outbox.ErrFenced, "the broker ended it (O22)")
+	}
+	var refusal *outbox.Refusal
+	require.ErrorAs(t, l.explain(fmt.Errorf("write: %w", kerr.MessageTooLarge), time.Now()), &refusal)
+	require.Equal(t, ReasonLimitLowered, refusal.Reason)
+	for err, remedy := range map[error]string{
+		kerr.UnknownTopicOrPartition:            "create it as it was",
+		kerr.TransactionalIDAuthorizationFailed: "writing transactions of oncehouse-outbox-",
+		kerr.SaslAuthenticationFailed:           "check the mechanism and the credentials",
+		kerr.InvalidTransactionTimeout:          "transaction.max.timeout.ms",
+	} {
+		explained := l.explain(err, time.Now())
+		require.ErrorIs(t, explained, err)
+		require.ErrorContains(t, explained, remedy)
+		require.NotErrorAs(t, explained, &refusal, "the next run tries again")
 	}
 }

@@ -38,7 +38,8 @@ type world struct {
 
 func newWorld(t testing.TB, b broker.Broker, outbox string) *world {
 	t.Helper()
-	w := &world{broker: b, outbox: outbox, wire: &wire{}}
+	w := &world{broker: b, outbox: outbox, wire: &wire{over: make(chan struct{})}}
+	t.Cleanup(func() { close(w.wire.over) })
 	require.NoError(t, broker.CreateTopics(t.Context(), b, broker.Topic{Name: w.Topic(), Partitions: logtest.Partitions}))
 	return w
 }
@@ -109,16 +110,23 @@ func (w *world) Records(t *testing.T, partition int32, committed bool) []kafka.R
 
 func readTopic(t *testing.T, w *world, topic string, partition int32, committed bool) []kafka.Record {
 	t.Helper()
-	isolation := kgo.ReadUncommitted()
-	admin := kadm.NewClient(w.client(t))
-	ends, err := admin.ListEndOffsets(t.Context(), topic)
+	isolation, admin := kgo.ReadUncommitted(), kadm.NewClient(w.client(t))
 	if committed {
 		isolation = kgo.ReadCommitted()
-		ends, err = admin.ListCommittedOffsets(t.Context(), topic)
 	}
-	require.NoError(t, err)
-	end, ok := ends.Lookup(topic, partition)
-	require.True(t, ok)
+	// A broker answers a commit before its markers are in every partition.
+	var end kadm.ListedOffset
+	require.Eventually(t, func() bool {
+		ends, err := admin.ListEndOffsets(t.Context(), topic)
+		require.NoError(t, err)
+		stable, err := admin.ListCommittedOffsets(t.Context(), topic)
+		require.NoError(t, err)
+		var ok bool
+		end, ok = ends.Lookup(topic, partition)
+		require.True(t, ok)
+		is, ok := stable.Lookup(topic, partition)
+		return ok && (!committed || is.Offset == end.Offset)
+	}, time.Minute, 5*time.Millisecond, "a transaction stays open")
 	// Markers are kept, so that the last offset comes whatever it holds; aborted
 	// records at the very end do not come, but their marker does.
 	client := w.client(t, kgo.FetchIsolationLevel(isolation), kgo.KeepControlRecords(),
@@ -158,7 +166,8 @@ type wire struct {
 	next             atomic.Int32
 	after            int64 // requests; 0 is never
 	deadly, answered bool
-	hold             atomic.Int64 // nanoseconds that the next EndTxn takes to be sent
+	hold             atomic.Int64  // nanoseconds that the next EndTxn takes to be sent
+	over             chan struct{} // closed when the test is over
 
 	requests, cuts atomic.Int64
 	dead           atomic.Bool
@@ -216,7 +225,12 @@ func (w *wire) fate(request []byte) int32 {
 		return cutBefore
 	}
 	if binary.BigEndian.Uint16(request[4:]) == uint16(kmsg.EndTxn) {
-		time.Sleep(time.Duration(w.hold.Swap(0)))
+		if d := time.Duration(w.hold.Swap(0)); d > 0 {
+			select {
+			case <-time.After(d):
+			case <-w.over:
+			}
+		}
 		return w.next.Swap(cutNot)
 	}
 	return cutNot
