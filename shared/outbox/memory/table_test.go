@@ -14,8 +14,17 @@ func TestTable(t *testing.T) {
 		db := memory.NewDatabase()
 		return tabletest.Subject{
 			Table:  func(shard outbox.Shard) outbox.Table { return db.Table(shard) },
-			Begin:  func() tabletest.Tx { return db.Begin() },
+			Begin:  func() tabletest.Tx { return transaction{db.Begin()} },
 			Delete: db.Delete,
 		}
 	})
+}
+
+type transaction struct{ *memory.Tx }
+
+func (t transaction) Insert(rows ...outbox.Row) (seqs []int64) {
+	for _, row := range rows {
+		seqs = append(seqs, t.Tx.Insert(row))
+	}
+	return seqs
 }

@@ -19,20 +19,18 @@ var backlog = flag.Int("backlog", 300_000, "rows of the backlog that BenchmarkBa
 // O17: a backlog is read in memory that does not grow with it, in rows and in
 // what they hold uncompressed.
 func TestO17BoundedMemory(t *testing.T) {
-	const most = 96 << 20
-	for name, fillWith := range map[string]func(d *database) int{
-		"many rows": func(d *database) int {
-			d.fill(300_000, 1000, 30)
-			return 300_000
-		},
-		"large rows that are small on disk": func(d *database) int {
-			d.exec(`INSERT INTO outbox (aggregatetype, type, payload) SELECT 'order', 'created', to_jsonb(repeat('x', 3000000)) FROM generate_series(1, 100)`)
-			return 100
-		},
+	for name, c := range map[string]struct {
+		rows, most int
+		fill       func(d *database, n int)
+	}{
+		"many rows": {150_000, 48 << 20, func(d *database, n int) { d.fill(n, 1000, 30) }},
+		"large rows that are small on disk": {100, 96 << 20, func(d *database, n int) {
+			d.exec(`INSERT INTO outbox (aggregatetype, type, payload) SELECT 'order', 'created', to_jsonb(repeat('x', 3000000)) FROM generate_series(1, $1)`, n)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := migrated(t, shared)
-			want := fillWith(d)
+			c.fill(d, c.rows)
 			table := d.table(postgres.Config{})
 			to := snapshot(t, table).Text
 			live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
@@ -46,10 +44,10 @@ func TestO17BoundedMemory(t *testing.T) {
 					peak = live[0].Value.Uint64()
 				}
 			}
-			require.Equal(t, int64(want), last)
-			require.Greater(t, bytes, 2*most, "a backlog that would not fit")
+			require.Equal(t, int64(c.rows), last)
+			require.Greater(t, bytes, 2*c.most, "a backlog that would not fit")
 			t.Logf("%d MB read, at most %d MB in use", bytes>>20, peak>>20)
-			require.Less(t, peak, uint64(most))
+			require.Less(t, peak, uint64(c.most))
 		})
 	}
 }

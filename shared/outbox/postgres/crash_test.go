@@ -18,21 +18,32 @@ func lazy() map[string]string {
 	return map[string]string{"fsync": "off", "wal_level": "minimal", "max_wal_senders": "0", "wal_writer_delay": "10s", "bgwriter_delay": "10s", "autovacuum": "off"}
 }
 
-// O31: the server crashes right after a rollback, and hands out its transaction
-// id again. Without the wait the row that gets it is lost.
-func TestO31TransactionIDHandedOutAgain(t *testing.T) {
+// TestCrashes has a server of each kind for all that looks at what a crash leaves.
+func TestCrashes(t *testing.T) {
 	found, err := local.FindAll(root)
 	require.NoError(t, err)
 	for _, installation := range found {
-		t.Run(installation.String(), func(t *testing.T) {
-			server := start(t, local.Options{Installation: installation, Settings: lazy()})
-			const rounds = 2
-			require.Positive(t, lostToCrashes(t, server, rounds, func(*postgres.Table, outbox.Snapshot) {}), "without the wait")
-			require.Zero(t, lostToCrashes(t, server, rounds, func(table *postgres.Table, s outbox.Snapshot) {
-				require.NoError(t, table.Flushed(t.Context(), s))
-			}))
-		})
+		server := start(t, local.Options{Installation: installation, Settings: lazy()})
+		for name, test := range map[string]func(*testing.T, *local.Server){
+			"O31 a transaction id is handed out again":                 testTransactionIDHandedOutAgain,
+			"the wait under an open transaction":                       testFlushedUnderAnOpenTransaction,
+			"an asynchronous commit is flushed before it is published": testAsynchronousCommit,
+			"the wait without the privilege to flush":                  testFlushedWithoutThePrivilege,
+			"the wait across a crash":                                  testFlushedAcrossACrash,
+		} {
+			t.Run(installation.String()+" "+name, func(t *testing.T) { test(t, server) })
+		}
 	}
+}
+
+// O31: the server crashes right after a rollback, and hands out its transaction
+// id again. Without the wait the row that gets it is lost.
+func testTransactionIDHandedOutAgain(t *testing.T, server *local.Server) {
+	const rounds = 2
+	require.Positive(t, lostToCrashes(t, server, rounds, func(*postgres.Table, outbox.Snapshot) {}), "without the wait")
+	require.Zero(t, lostToCrashes(t, server, rounds, func(table *postgres.Table, s outbox.Snapshot) {
+		require.NoError(t, table.Flushed(t.Context(), s))
+	}))
 }
 
 // lostToCrashes is how many rows are in no window, of as many as there are rounds.
@@ -71,24 +82,17 @@ func lostToCrashes(t *testing.T, server *local.Server, rounds int, wait func(*po
 // PostgreSQL's writer does not flush the last page while an open transaction is
 // the last one that wrote to it: left alone, the wait would last as long as that
 // transaction, related or not.
-func TestFlushedUnderAnOpenTransaction(t *testing.T) {
-	found, err := local.FindAll(root)
-	require.NoError(t, err)
-	for _, installation := range found {
-		t.Run(installation.String(), func(t *testing.T) {
-			server := start(t, local.Options{Installation: installation, Settings: lazy()})
-			d := migrated(t, server)
-			table := d.table(postgres.Config{})
-			require.NoError(t, table.Check(t.Context()))
-			d.exec("BEGIN")
-			insert(t, d.Conn, "open")
-			s := snapshot(t, table)
-			require.False(t, flushedUpTo(t, d, s), "the premise: the log is not flushed by itself")
-			require.NoError(t, table.Flushed(t.Context(), s))
-			require.True(t, flushedUpTo(t, d, s))
-			d.exec("COMMIT")
-		})
-	}
+func testFlushedUnderAnOpenTransaction(t *testing.T, server *local.Server) {
+	d := migrated(t, server)
+	table := d.table(postgres.Config{})
+	require.NoError(t, table.Check(t.Context()))
+	d.exec("BEGIN")
+	insert(t, d.Conn, "open")
+	s := snapshot(t, table)
+	require.False(t, flushedUpTo(t, d, s), "the premise: the log is not flushed by itself")
+	require.NoError(t, table.Flushed(t.Context(), s))
+	require.True(t, flushedUpTo(t, d, s))
+	d.exec("COMMIT")
 }
 
 func flushedUpTo(t *testing.T, d *database, s outbox.Snapshot) bool {
@@ -98,8 +102,7 @@ func flushedUpTo(t *testing.T, d *database, s outbox.Snapshot) bool {
 
 // A commit with synchronous_commit off is visible before it is on disk: what is
 // published of it must not be lost to a crash.
-func TestAsynchronousCommitIsFlushed(t *testing.T) {
-	server := start(t, local.Options{Settings: lazy()})
+func testAsynchronousCommit(t *testing.T, server *local.Server) {
 	d := migrated(t, server)
 	table := d.table(postgres.Config{})
 	require.NoError(t, table.Check(t.Context()))
@@ -115,11 +118,11 @@ func TestAsynchronousCommitIsFlushed(t *testing.T) {
 
 // A role from which the function was revoked waits for PostgreSQL's writer, and
 // no longer than its context.
-func TestFlushedWithoutThePrivilege(t *testing.T) {
-	server := start(t, local.Options{Settings: lazy()})
+func testFlushedWithoutThePrivilege(t *testing.T, server *local.Server) {
 	d := migrated(t, server)
 	for _, signature := range d.strings("SELECT oid::regprocedure::text FROM pg_proc WHERE proname = 'pg_logical_emit_message'") {
 		d.exec("REVOKE EXECUTE ON FUNCTION " + signature + " FROM PUBLIC")
+		defer d.exec("GRANT EXECUTE ON FUNCTION " + signature + " TO PUBLIC")
 	}
 	table := d.tableAs("poller", postgres.Config{})
 	d.exec("BEGIN")
@@ -161,8 +164,7 @@ func TestO25Standby(t *testing.T) {
 
 // The server crashed between a snapshot and the wait: its log grows over the
 // place where the snapshot stood, with other records. That is no flush.
-func TestFlushedAcrossACrash(t *testing.T) {
-	server := start(t, local.Options{Settings: lazy()})
+func testFlushedAcrossACrash(t *testing.T, server *local.Server) {
 	d := migrated(t, server)
 	table := d.table(postgres.Config{})
 	d.exec("BEGIN")

@@ -139,13 +139,13 @@ func TestO2OtherTable(t *testing.T) {
 // DROP wait for nothing, and vacuum is not held back.
 func TestO7NoLockWhileTheCallerHangs(t *testing.T) {
 	d := migrated(t, shared)
-	d.fill(50_000, 200, 1)
+	d.fill(30_000, 1000, 1)
 	table := openTable(t, d.server.URL()+"&application_name="+d.schema, postgres.Config{Schema: d.schema})
 	s := snapshot(t, table)
 	d.exec("SET lock_timeout = '10s'")
 	next, stop := iter.Pull2(table.Rows(t.Context(), outbox.Window{To: s.Text}, 0))
 	defer stop()
-	for n := range int64(50_000) {
+	for n := range int64(30_000) {
 		row, err, ok := next()
 		require.NoError(t, err)
 		require.True(t, ok)
@@ -298,7 +298,7 @@ func TestStatementTimeout(t *testing.T) {
 // With 400k published rows in the table, what is new is found by the index.
 func TestIndexIsUsed(t *testing.T) {
 	d := migrated(t, shared)
-	d.fill(400_000, 100, 1)
+	d.fill(400_000, 1000, 1)
 	d.exec("ANALYZE outbox")
 	table := d.table(postgres.Config{})
 	open := d.connect()

@@ -66,9 +66,17 @@ type transaction struct {
 	idle *[]*pgx.Conn
 }
 
-func (tx *transaction) Insert(row outbox.Row) int64 {
-	return query[int64](tx.t, tx.conn, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, at, trace) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING seq`,
-		row.ID, row.AggregateType, row.AggregateID, row.Type, row.Payload, row.Timestamp, row.Extra[0])
+func (tx *transaction) Insert(rows ...outbox.Row) (seqs []int64) {
+	batch := &pgx.Batch{}
+	for _, row := range rows {
+		batch.Queue(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, at, trace) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING seq`,
+			row.ID, row.AggregateType, row.AggregateID, row.Type, row.Payload, row.Timestamp, row.Extra[0]).QueryRow(func(inserted pgx.Row) error {
+			seqs = append(seqs, 0)
+			return inserted.Scan(&seqs[len(seqs)-1])
+		})
+	}
+	require.NoError(tx.t, tx.conn.SendBatch(tx.t.Context(), batch).Close())
+	return seqs
 }
 
 func (tx *transaction) Commit()   { tx.end("COMMIT") }
