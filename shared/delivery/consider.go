@@ -118,10 +118,15 @@ func (m *Machine) onProof(a Answer) Step {
 
 var errUnlearned = errors.New("the ledger does not know the topic's id, and its latest record is not in Kafka to learn it by")
 
-// witness is the latest record that is known to be of the lane's topic.
+// witness is the latest record that is known to be of the lane's topic. An open
+// intent speaks for the lane before the batch does: what stands in the ledger may
+// be of a topic that the batch is no longer of.
 func (m *Machine) witness() Sample {
 	if n := len(m.entry.Samples); n > 0 {
 		return m.entry.Samples[n-1]
+	}
+	if in := m.entry.Intent; in != nil && in.Last != nil {
+		return *in.Last
 	}
 	last := &m.batch[len(m.batch)-1]
 	return Sample{Offset: last.Offset, Hash: hashOne(last)}

@@ -70,7 +70,7 @@ func (w *World) do(a Action) error {
 		v := w.begin(a)
 		w.Live = append(w.Live, v)
 		w.checkAnswer(v)
-		w.reap(v)
+		w.settle(v, true)
 	case Step:
 		return w.step(a)
 	case Kill:
@@ -145,13 +145,24 @@ func (w *World) step(a Action) error {
 	v, machine := *w.Live[i], *w.Live[i].Machine
 	v.Machine = &machine
 	w.Live[i] = &v
+	idle := v.Step.Op == delivery.OpWrite && (a.How == Dropped || a.How == Refused || a.How != Late && v.Step.Entry.Version != w.Entry.Version+1)
 	w.Answer(&v, w.Perform(&v, a.How))
-	w.reap(&v)
+	w.settle(&v, idle)
 	return nil
 }
 
-// reap ends an invocation that is done.
-func (w *World) reap(v *Invocation) {
+// settle ends an invocation that is done. It also performs the steps of Eager.
+// To encode, to ask the broker and to fetch records depends on nothing that other
+// invocations change: whoever knows that schema, topic and records stay may have
+// them done at once. The same is true of a first load, and of the load after a
+// write that came to nothing (idle): what others do before it they could as well
+// have done before the invocation began, or before that write, which would still
+// have come to nothing. Other loads are never eager.
+func (w *World) settle(v *Invocation, idle bool) {
+	for slices.Contains(w.Eager, v.Step.Op) && (idle || v.Step.Op != delivery.OpLoad) {
+		idle = false
+		w.Answer(v, w.Perform(v, Fine))
+	}
 	if v.Step.Op == delivery.OpDone {
 		w.remember(v)
 		w.drop(v.Name)

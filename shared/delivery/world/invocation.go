@@ -22,6 +22,7 @@ type Invocation struct {
 	topic    int                      // of the batch's records
 	epoch    int
 	skew     time.Duration // of its clock, at most the margin
+	mark     *mark         // for keys, once made
 }
 
 // opNames are the scenarios' words for the steps.
@@ -95,6 +96,7 @@ func (w *World) start(a Action, cached *delivery.Entry) *Invocation {
 // have said.
 func (w *World) Answer(v *Invocation, a delivery.Answer) {
 	v.count[v.Step.Op]++
+	v.mark = nil
 	a.Now = w.clock(v)
 	v.Step = v.Machine.Next(a)
 	w.checkAnswer(v)

@@ -3,7 +3,6 @@ package world
 import (
 	"encoding/binary"
 	"errors"
-	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -26,38 +25,49 @@ type Key [2]uint64
 // invocations of the same state may change places; names, tallies and texts are
 // left out, as nothing is decided by them (see unread).
 type Keyer struct {
-	fields map[reflect.Type][]int
+	fields map[reflect.Type]layout
 	buf    []byte
 	now    time.Time
 	entry  *delivery.Entry
+	mark   *mark // being made
+	live   []Key
+	sorted []int64
+}
+
+// layout is which fields of a struct count, and which of them is a version.
+type layout struct {
+	fields  []int
+	version int
+}
+
+// mark is what an invocation adds to keys. It is made once, as an invocation
+// changes only by its own steps; its moments and versions are those that the
+// clock and the ledger move past.
+type mark struct {
+	shape    Key
+	moments  []time.Time
+	versions []int64
+	writer   string // of the write whose fate it reads, "" when it reads none
 }
 
 // NewKeyer returns a keyer.
-func NewKeyer() *Keyer { return &Keyer{fields: map[reflect.Type][]int{}} }
+func NewKeyer() *Keyer { return &Keyer{fields: map[reflect.Type]layout{}} }
 
-// Key is the key of the whole state.
-func (k *Keyer) Key(w *World) Key {
-	k.begin(w)
-	head := len(k.buf)
-	var live [][]byte
+// Keys are the key of the whole state, and of the state without its invocations.
+func (k *Keyer) Keys(w *World) (state, surroundings Key) {
+	k.live = k.live[:0]
 	for _, v := range w.Live {
-		begun := len(k.buf)
-		k.invocation(w, v)
-		live = append(live, slices.Clone(k.buf[begun:]))
+		k.live = append(k.live, k.invocation(w, v))
 	}
-	k.buf = k.buf[:head]
-	slices.SortFunc(live, slices.Compare)
-	for _, l := range live {
-		k.int(int64(len(l)))
-		k.buf = append(k.buf, l...)
+	slices.SortFunc(k.live, func(a, b Key) int { return slices.Compare(a[:], b[:]) })
+	k.surroundings(w)
+	surroundings = k.sum()
+	k.buf = k.buf[:0]
+	k.key(surroundings)
+	for _, key := range k.live {
+		k.key(key)
 	}
-	return k.sum()
-}
-
-// Surroundings is the key of the state without its invocations.
-func (k *Keyer) Surroundings(w *World) Key {
-	k.begin(w)
-	return k.sum()
+	return k.sum(), surroundings
 }
 
 func (k *Keyer) sum() Key {
@@ -66,7 +76,7 @@ func (k *Keyer) sum() Key {
 	return Key{first, xxhash.Sum64(k.buf)}
 }
 
-func (k *Keyer) begin(w *World) {
+func (k *Keyer) surroundings(w *World) {
 	k.buf, k.now, k.entry = k.buf[:0], w.Now, &w.Entry
 	k.value(reflect.ValueOf(&w.Entry).Elem())
 	k.counts(w.Table.Rows)
@@ -90,7 +100,7 @@ func (k *Keyer) begin(w *World) {
 			k.value(reflect.ValueOf(e).Elem())
 		}
 	}
-	for _, o := range slices.Sorted(maps.Keys(w.Letters)) {
+	for _, o := range ascending(k, w.Letters) {
 		k.int(o)
 	}
 	k.int(-3)
@@ -106,16 +116,55 @@ func (k *Keyer) begin(w *World) {
 	k.text(w.Traits.ServerUUID)
 }
 
-func (k *Keyer) invocation(w *World, v *Invocation) {
+// invocation is the key of one invocation as the world is now.
+func (k *Keyer) invocation(w *World, v *Invocation) Key {
+	k.now, k.entry = w.Now, &w.Entry
+	if v.mark == nil {
+		v.mark = k.makeMark(v)
+	}
+	m := v.mark
+	k.buf = k.buf[:0]
+	k.key(m.shape)
+	for _, t := range m.moments {
+		k.moment(t, past)
+	}
+	for _, n := range m.versions {
+		k.version(n)
+	}
+	// Names are left out: whether a write is this one's is all that they are
+	// read for.
+	k.flag(m.writer != "" && m.writer == w.Entry.Writer)
+	for i := range w.delayed {
+		k.flag(m.writer != "" && m.writer == w.delayed[i].Writer)
+	}
+	return k.sum()
+}
+
+// field is a field of a field.
+func field(v reflect.Value, names ...string) reflect.Value {
+	for _, name := range names {
+		v = v.FieldByName(name)
+	}
+	return v
+}
+
+func (k *Keyer) makeMark(v *Invocation) *mark {
+	k.buf, k.mark = k.buf[:0], &mark{}
+	defer func() { k.mark = nil }()
 	m := reflect.ValueOf(v.Machine).Elem()
 	k.value(m)
-	k.flag(m.FieldByName("inv").FieldByName("Cached").IsNil())
-	k.int(int64(v.Step.Op))
+	k.flag(field(m, "inv", "Cached").IsNil())
+	k.flag(field(m, "absent").IsNil())
+	op := v.Step.Op
+	k.int(int64(op))
 	// What is to be written, and what follows it, counts while it is awaited.
-	if op := v.Step.Op; op == delivery.OpLoad || op == delivery.OpWrite {
-		for _, field := range []string{"pending", "onLanded", "unwritten"} {
-			k.value(m.FieldByName(field))
-		}
+	if op == delivery.OpLoad || op == delivery.OpWrite {
+		k.value(field(m, "pending"))
+		k.value(field(m, "onLanded"))
+		k.flag(errors.Is(*(*error)(field(m, "unwritten").Addr().UnsafePointer()), delivery.ErrConflict))
+	}
+	if op == delivery.OpLoad {
+		k.mark.writer = field(m, "pending", "Writer").String()
 	}
 	k.moment(v.Step.Until, past)
 	k.set(v.Step.Offsets)
@@ -124,43 +173,42 @@ func (k *Keyer) invocation(w *World, v *Invocation) {
 	k.int(int64(v.epoch))
 	k.int(int64(v.skew))
 	k.set(v.Batch)
-	// Names are left out: whether the ledger's writer is this one is all that
-	// they are read for.
-	writer := m.FieldByName("pending").FieldByName("Writer").String()
-	k.flag(v.Step.Op == delivery.OpLoad && writer == w.Entry.Writer)
-	for i := range w.delayed {
-		k.flag(v.Step.Op == delivery.OpLoad && writer == w.delayed[i].Writer)
-	}
+	k.mark.shape = k.sum()
+	return k.mark
 }
 
 // unread are the fields that no decision reads.
 var unread = map[string][]string{ //nolint:gochecknoglobals // a constant table
-	"Machine":    {"rules", "now", "tally", "pass", "sent", "writes", "ownSource", "pending", "onLanded", "unwritten"},
+	"Machine":    {"rules", "now", "tally", "pass", "sent", "writes", "ownSource", "pending", "onLanded", "unwritten", "lastErr", "lost", "absent"},
 	"Invocation": {"Lane", "Writer", "Cached"},
 	"Entry":      {"Writer"},
 	"Refusal":    {"Code", "Message", "Column"},
 }
 
-// plan is which fields of a struct count.
-func (k *Keyer) plan(t reflect.Type) []int {
-	if plan, ok := k.fields[t]; ok {
-		return plan
+// layout is which fields of a struct count.
+func (k *Keyer) layout(t reflect.Type) layout {
+	if known, ok := k.fields[t]; ok {
+		return known
 	}
-	var plan []int
+	out := layout{version: -1}
 	skip := unread[t.Name()]
 	found := 0
 	for i := range t.NumField() {
-		if slices.Contains(skip, t.Field(i).Name) {
+		name := t.Field(i).Name
+		if t == entryType && name == "Version" {
+			out.version = i
+		}
+		if slices.Contains(skip, name) {
 			found++
 			continue
 		}
-		plan = append(plan, i)
+		out.fields = append(out.fields, i)
 	}
 	if found != len(skip) {
 		panic("unread fields of " + t.Name() + " are not there")
 	}
-	k.fields[t] = plan
-	return plan
+	k.fields[t] = out
+	return out
 }
 
 //nolint:gochecknoglobals // constants
@@ -226,8 +274,9 @@ func (k *Keyer) value(v reflect.Value) {
 }
 
 func (k *Keyer) structure(v reflect.Value) {
-	for _, i := range k.plan(v.Type()) {
-		if v.Type() == entryType && v.Type().Field(i).Name == "Version" {
+	of := k.layout(v.Type())
+	for _, i := range of.fields {
+		if i == of.version {
 			k.version(v.Field(i).Int())
 			continue
 		}
@@ -237,6 +286,10 @@ func (k *Keyer) structure(v reflect.Value) {
 
 // version counts from the ledger's, and never seen is never seen.
 func (k *Keyer) version(n int64) {
+	if k.mark != nil {
+		k.mark.versions = append(k.mark.versions, n)
+		return
+	}
 	k.flag(n == 0)
 	k.int(max(n-k.entry.Version, -3))
 }
@@ -246,6 +299,12 @@ func (k *Keyer) version(n int64) {
 const past = 11 * time.Minute
 
 func (k *Keyer) moment(t time.Time, within time.Duration) {
+	if k.mark != nil {
+		if k.flag(t.IsZero()); !t.IsZero() {
+			k.mark.moments = append(k.mark.moments, t)
+		}
+		return
+	}
 	d := t.Sub(k.now)
 	if t.IsZero() {
 		d = 1<<63 - 1
@@ -272,10 +331,20 @@ func (k *Keyer) err(err error) {
 
 func (k *Keyer) counts(m map[int64]int) {
 	k.int(int64(len(m)))
-	for _, o := range slices.Sorted(maps.Keys(m)) {
+	for _, o := range ascending(k, m) {
 		k.int(o)
 		k.int(int64(m[o]))
 	}
+}
+
+// ascending are the keys of a map; the slice is the keyer's.
+func ascending[V any](k *Keyer, m map[int64]V) []int64 {
+	k.sorted = k.sorted[:0]
+	for o := range m {
+		k.sorted = append(k.sorted, o)
+	}
+	slices.Sort(k.sorted)
+	return k.sorted
 }
 
 func (k *Keyer) set(s offsets.Set) {
@@ -289,6 +358,11 @@ func (k *Keyer) set(s offsets.Set) {
 func (k *Keyer) text(s string) {
 	k.int(int64(len(s)))
 	k.buf = append(k.buf, s...)
+}
+
+func (k *Keyer) key(key Key) {
+	k.buf = binary.LittleEndian.AppendUint64(k.buf, key[0])
+	k.buf = binary.LittleEndian.AppendUint64(k.buf, key[1])
 }
 
 func (k *Keyer) int(n int64) { k.buf = binary.AppendVarint(k.buf, n) }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"oncehouse/shared/delivery"
 )
 
 // Story writes actions as a scenario, as testdata/scenarios holds them: what
@@ -126,15 +124,15 @@ func (s *story) begin(a Action) {
 	}
 	s.open(line, a.Name)
 	if err := s.w.do(a); err == nil {
-		s.stand("before", 1)
+		s.stand()
 	}
 }
 
 // stand notes where the invocation is, "" when it is done.
-func (s *story) stand(where string, nth int) {
+func (s *story) stand() {
 	s.stop = ""
 	if v := s.w.Invocation(s.name); v != nil {
-		s.stop = where + ":" + opNames[v.Step.Op] + strconv.Itoa(nth)
+		s.stop = "before:" + opNames[v.Step.Op] + strconv.Itoa(v.count[v.Step.Op]+1)
 	}
 }
 
@@ -150,11 +148,9 @@ func (s *story) step(a Action) {
 	if a.How != Fine {
 		s.faults = append(s.faults, opNames[op]+strconv.Itoa(nth)+":"+a.How)
 	}
+	over := v.topic < s.w.Topic && s.w.Now.After(v.Ends)
 	_ = s.w.do(a)
-	s.stop = ""
-	if after := s.w.Invocation(a.Name); after != nil {
-		s.stop = "after:" + opNames[op] + strconv.Itoa(nth)
-	} else if op != delivery.OpDone && v.topic < s.w.Topic && s.w.Now.After(v.Ends) {
+	if s.stand(); over {
 		s.pending = false
 		s.command("kill " + a.Name)
 	}

@@ -51,6 +51,10 @@ type World struct {
 	Letters map[int64]string
 	Live    []*Invocation
 
+	// Eager are steps before which nothing can happen that makes a difference,
+	// so that they are a part of the step before them: see settle.
+	Eager []delivery.Op
+
 	unconditional bool // the ledger takes every write
 
 	settings []string // as set, for the scenario
