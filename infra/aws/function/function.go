@@ -120,12 +120,20 @@ func (f *Function) allowInterfaces(scope constructs.Construct, props Props) {
 	}))
 }
 
+// services are those that the functions call, as the SDKs name them in
+// AWS_ENDPOINT_URL_<service>. An empty endpoint is none: the SDK takes AWS's own.
+// It is declared because sam local replaces declared variables only.
+var services = []string{"DYNAMODB", "SQS", "SECRETS_MANAGER"}
+
 func newFunction(scope constructs.Construct, props Props, f *Function) awslambda.Function {
 	architecture := awslambda.Architecture_ARM_64()
 	if props.Spec.Architecture == config.AMD64 {
 		architecture = awslambda.Architecture_X86_64()
 	}
 	environ := map[string]*string{}
+	for _, service := range services {
+		environ["AWS_ENDPOINT_URL_"+service] = jsii.String("")
+	}
 	for key, value := range props.Environment {
 		environ[key] = &value
 	}
