@@ -30,6 +30,8 @@ type Outbox struct {
 	// DeadLetterTopic takes rows that cannot be published; without it they halt
 	// their shard.
 	DeadLetterTopic string `yaml:"dead_letter_topic"`
+	// Paused disables the schedules, for an operator's action.
+	Paused bool `yaml:"paused"`
 	// Settings are further ones of the poller, without ONCEHOUSE_.
 	Settings map[string]string `yaml:"settings"`
 	// Layers are ARNs of Lambda layers: one holds the file that CA_FILE names, below /opt.

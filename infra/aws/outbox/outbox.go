@@ -110,11 +110,16 @@ func newSchedules(scope constructs.Construct, c *config.Config, o config.Outbox,
 	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Actions: jsii.Strings("lambda:InvokeFunction"), Resources: jsii.Strings(*f.FunctionArn()),
 	}))
+	state := "ENABLED"
+	if o.Paused {
+		state = "DISABLED"
+	}
 	for shard := range o.Shards {
 		schedule := awsscheduler.NewCfnSchedule(scope, jsii.String(fmt.Sprintf("Schedule%d", shard)), &awsscheduler.CfnScheduleProps{
 			Name:               jsii.String(c.ScheduleName(o, shard)),
 			Description:        jsii.String(fmt.Sprintf("Has shard %d of %d polled", shard, o.Shards)),
 			ScheduleExpression: jsii.String("rate(1 minute)"),
+			State:              &state,
 			FlexibleTimeWindow: &awsscheduler.CfnSchedule_FlexibleTimeWindowProperty{Mode: jsii.String("OFF")},
 			Target: &awsscheduler.CfnSchedule_TargetProperty{
 				Arn: f.FunctionArn(), RoleArn: role.RoleArn(),

@@ -60,6 +60,7 @@ func TestShardsArePolledEveryMinute(t *testing.T) {
 		for _, s := range made.all("AWS::Scheduler::Schedule") {
 			require.Equal(t, "rate(1 minute)", s["ScheduleExpression"])
 			require.Equal(t, map[string]any{"Mode": "OFF"}, s["FlexibleTimeWindow"])
+			require.Equal(t, map[bool]string{true: "DISABLED", false: "ENABLED"}[o.Paused], s["State"])
 			target := s["Target"].(map[string]any)
 			require.Equal(t, "<AWS::Lambda::Function Arn>", target["Arn"])
 			require.Equal(t, map[string]any{"MaximumEventAgeInSeconds": 60.0, "MaximumRetryAttempts": 0.0}, target["RetryPolicy"])
