@@ -54,6 +54,9 @@ func (t *trial) run(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	took := time.Since(t.begun)
+	if p, err := t.subject.Progress(ctx); err == nil {
+		t.samples = append(t.samples, Sample{took, p})
+	}
 	t.say("%s: all is settled in %.0f s; every row is being compared with what was produced", t.name, took.Seconds())
 	outcome, err := t.subject.Finish(ctx)
 	if err != nil {
