@@ -274,7 +274,7 @@ func test(ctx context.Context, overlay, pkg, pattern string) (map[string]string,
 // show prints the table; verdicts are nil when nothing ran.
 func show(guards []Guard, verdicts []string) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "guard switched off\ttest that turns red\tverdict\n")
+	_, _ = fmt.Fprint(w, "guard switched off\ttest that turns red\tverdict\n")
 	survivors, killed := []string{}, 0
 	for i, g := range guards {
 		verdict := ""
@@ -285,7 +285,7 @@ func show(guards []Guard, verdicts []string) error {
 				survivors = append(survivors, g.Name)
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s %s\t%s\n", g.Name, strings.TrimPrefix(g.Package, "./"), g.Test, verdict)
+		_, _ = fmt.Fprintf(w, "%s\t%s %s\t%s\n", g.Name, strings.TrimPrefix(g.Package, "./"), g.Test, verdict)
 	}
 	if err := w.Flush(); err != nil || verdicts == nil {
 		return err

@@ -248,9 +248,10 @@ func (w *World) recreate() {
 	w.seen, w.emptied = nil, max(1, w.Entry.Generation)
 }
 
-// truncate empties the table on purpose.
+// truncate empties the table on purpose; the server forgets its tokens with it.
 func (w *World) truncate() {
 	w.epoch++
+	w.Table.log = nil
 	clear(w.Table.Rows)
 	clear(w.Table.Old)
 	clear(w.Letters)
