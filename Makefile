@@ -14,6 +14,8 @@ INTEGRATION = $(shell grep -rl '^//go:build integration' --include='*_test.go' i
 # The rest of the tools are checked by the set-up, which is written in Go.
 NEED_GO = command -v go >/dev/null || { echo "go is not installed: install Go 1.26 or later" >&2; exit 1; }
 FUZZTIME := 10s
+SIZE := standard
+SEEDS := 100000
 RACE :=
 ARGS :=
 
@@ -45,6 +47,18 @@ $(LOCAL):
 .PHONY: demo
 demo: $(SETUP) $(LOCAL) ## Prove the guarantees on a million records, under kills (ARGS="--records 100000")
 	@exec $(LOCAL) demo $(ARGS)
+
+.PHONY: model
+model: ## Try every schedule of small worlds on the real machine (SIZE=large; ARGS="-world outbox -faults 2")
+	go run ./shared/delivery/model -size $(SIZE) $(ARGS)
+
+.PHONY: sim
+sim: ## Try SEEDS random schedules per kind of table (100000); a failing one is shrunk, and its seed kept
+	go test ./shared/delivery -run '^TestSimulation$$' -count=1 -timeout=0 -v -sim.seeds=$(SEEDS) $(ARGS)
+
+.PHONY: mutants
+mutants: $(SETUP) ## Switch each guard off: a named test must turn red (ARGS="-run window", ARGS=-list)
+	go run ./infra/mutants $(ARGS)
 
 .PHONY: torture
 torture: $(SETUP) $(LOCAL) ## Kill everything by a schedule and count what is lost and doubled (ARGS="--kills 60 --controls 16"; KAFKA=apache)
