@@ -11,8 +11,9 @@
 // The decisions are made by a [Machine]: it takes the answer to its last step
 // and says what comes next, without I/O, clock or goroutine. The [Engine] is
 // the loop around it that performs the steps through four ports. So the code
-// that decides in production is the code that the scenarios (testdata/scenarios)
-// and the simulation step through crashes, lost answers and re-cut batches.
+// that decides in production is the code that the scenarios (testdata/scenarios),
+// the simulation and the model (package model) step through crashes, lost answers
+// and re-cut batches, in one and the same world (package world).
 //
 // Read in this order: ARCHITECTURE.md for the protocol and its invariants
 // I1-I9; entry.go for what the ledger knows; machine.go for the steps; then the
