@@ -128,9 +128,10 @@ func readPlainly(b *testing.B, conn *pgx.Conn, to string, after int64, limit int
 // a snapshot, its rows (ten, or none), and the wait for the disk.
 func BenchmarkWindow(b *testing.B) {
 	d := migrated(b, shared)
-	d.fill(400_000, 100, 30)
+	d.fill(400_000, 1000, 30)
 	table := d.table(postgres.Config{})
 	from := snapshot(b, table).Text
+	require.Empty(b, seqs(b, table, from, from)) // connects
 	for _, n := range []int{0, 10} {
 		b.Run(fmt.Sprintf("%d-rows", n), func(b *testing.B) {
 			for b.Loop() {
