@@ -45,7 +45,10 @@ func TestFilesAreWhatTheyAreMadeFrom(t *testing.T) {
 		require.Equal(t, string(s.content()), string(content), s.file)
 	}
 	found := []string{}
-	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && path == "outbox" { // of another function, which tests them
+			return fs.SkipDir
+		}
 		if filepath.Ext(path) == ".json" {
 			found = append(found, filepath.ToSlash(path))
 		}

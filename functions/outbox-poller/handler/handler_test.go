@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -222,6 +224,32 @@ func TestEvents(t *testing.T) {
 			continue
 		}
 		require.Equal(t, want, fmt.Sprint(e.shards), payload)
+	}
+}
+
+// The samples of events/outbox are read as events/README.md says.
+func TestSampleEvents(t *testing.T) {
+	const dir = "../../../events/outbox"
+	want := map[string]string{
+		"schedule.json": "[0]", "schedule-two-shards.json": "[0 1]", "rule.json": "[0]",
+		"inspect.json": "[0 1] inspect ", "initialise.json": "[0] initialise beginning", "reset.json": "[0] reset cursor", "reshard.json": "[0] reshard ",
+		"refused.json": ReasonEvent,
+	}
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, files, len(want))
+	for _, file := range files {
+		payload, err := os.ReadFile(filepath.Join(dir, file.Name()))
+		require.NoError(t, err)
+		e, err := parseEvent(payload, 2)
+		got := fmt.Sprint(e.shards)
+		if err != nil {
+			got = reasonOf(err)
+		} else if o := e.operation; o != nil {
+			require.NoError(t, o.check(), file.Name())
+			got += " " + o.Action + " " + string(o.From)
+		}
+		require.Equal(t, want[file.Name()], got, file.Name())
 	}
 }
 
