@@ -102,13 +102,25 @@ bench: $(SETUP) ## Measure the sink against other ways (writes bench.json)
 
 .PHONY: clean
 clean: ## Remove what was built and the data of the local stack (not the downloads)
-	rm -rf .build .cache/local .cache/demo .cache/torture .cache/invoke bench.json
+	rm -rf .build .cache/local .cache/demo .cache/torture .cache/invoke .cache/servers .cache/deploy-local bench.json
 
 .PHONY: synth
 synth: $(SETUP) ## Synthesise the CloudFormation templates of every example (cdk.out/<example>)
 	for example in infra/aws/examples/*.yaml; do \
 		npx cdk synth --quiet --context config=$$example --output cdk.out/$$(basename $$example .yaml); \
 	done
+
+.PHONY: deploy-local
+deploy-local: $(SETUP) ## Deploy the CDK app to an AWS on loopback (moto), update it and destroy it (ARGS="-example …")
+	cd infra/aws && go run ./deploylocal $(ARGS)
+
+.PHONY: sam-servers
+sam-servers: $(SETUP) $(LOCAL) ## Run ClickHouse, DynamoDB and SQS for sam local (ARGS="--listen 172.17.0.1" for Docker on Linux)
+	@exec $(LOCAL) servers $(ARGS)
+
+.PHONY: sam-check
+sam-check: ## Ask SAM itself what it makes of the templates of make synth (needs aws-sam-cli, not Docker)
+	python3 infra/aws/sam/check.py cdk.out/*/*.template.json
 
 .PHONY: test-aws
 test-aws: ## Run the tests of the CDK app (its first build takes minutes)

@@ -19,6 +19,7 @@ type commands struct {
 	Torture tortureCommand `cmd:"" help:"Kill every part of every subject by a schedule, and count what was lost and doubled."`
 	Up      upCommand      `cmd:"" help:"Run the whole stack until Ctrl-C: Kafka, ClickHouse, DynamoDB, SQS, and a function for each pipeline."`
 	Invoke  invokeCommand  `cmd:"" help:"Hand sample events to the real function and show its answer, the rows and the dead letters."`
+	Servers serversCommand `cmd:"" help:"Run ClickHouse, DynamoDB and SQS at fixed ports, for a function in a container (sam local)."`
 	Setup   setupCommand   `cmd:"" help:"Check the tools and install what the stack runs."`
 	Engine  engineCommand  `cmd:"" help:"Run the ClickHouse engine alone, as a server over HTTP."`
 	Mapping mappingCommand `cmd:"" hidden:""`

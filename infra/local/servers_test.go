@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What goes through the forwarder arrives whole, both ways; after close nothing
+// of it is left, connections neither.
+func TestForward(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(w, r.Body)
+		require.NoError(t, err)
+	}))
+	t.Cleanup(server.Close)
+	f, err := forward(t.Context(), "127.0.0.1:0", strings.TrimPrefix(server.URL, "http://"))
+	require.NoError(t, err)
+	body := bytes.Repeat([]byte("records"), 1<<18)
+	for range 3 {
+		res, err := http.Post("http://"+f.Addr().String(), "text/plain", bytes.NewReader(body)) //nolint:noctx // the test's own server
+		require.NoError(t, err)
+		got, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, len(body), len(got))
+		require.Equal(t, body, got)
+	}
+	idle, err := net.Dial("tcp", f.Addr().String())
+	require.NoError(t, err)
+	f.close()
+	_, err = idle.Read(make([]byte, 1))
+	require.Error(t, err)
+	_, err = net.Dial("tcp", f.Addr().String())
+	require.Error(t, err)
+
+	dead, err := forward(t.Context(), "127.0.0.1:0", f.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(dead.close)
+	conn, err := net.Dial("tcp", dead.Addr().String())
+	require.NoError(t, err)
+	_, err = conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "nobody answers behind it")
+}
