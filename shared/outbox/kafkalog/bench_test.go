@@ -75,6 +75,7 @@ func benchmarkPoller(b *testing.B, partitions int32, compression string) {
 	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "rows/s")
 	b.ReportMetric(float64(sum.Milliseconds())/float64(tally.Transactions), "ms/transaction")
 	b.ReportMetric(float64(slowest.Milliseconds()), "ms/slowest")
+	b.ReportMetric(float64(tally.Reopened), "reopened")
 }
 
 // payload is 1 kB of JSON that compresses about as events do.
@@ -125,9 +126,10 @@ func BenchmarkLatency(b *testing.B) {
 		}
 	}()
 	b.ResetTimer()
-	_, err = poller.Run(ctx, time.Now().Add(time.Hour))
+	tally, err := poller.Run(ctx, time.Now().Add(time.Hour))
 	b.StopTimer()
 	<-ready
+	b.ReportMetric(float64(tally.Reopened), "reopened")
 	require.NoError(b, err)
 	slices.Sort(lags)
 	b.ReportMetric(float64(lags[len(lags)/2].Microseconds())/1000, "ms/median")
