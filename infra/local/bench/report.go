@@ -78,6 +78,9 @@ func targets() []target {
 		{Figure: "wire/memory/300", Of: highest, Is: atMost, Bound: 64},
 		{Figure: "wire/memory/1600", Of: highest, Is: atMost, Bound: 64},
 		{Figure: "wire/cold/first_insert", Of: median, Is: atMost, Bound: 150},
+		{Figure: "outbox/oncehouse/rows", Of: median, Is: atLeast, Bound: 30_000},
+		{Figure: "outbox/oncehouse/latency_median", Of: median, Is: atMost, Bound: 50},
+		{Figure: "outbox/oncehouse/dead_rows", Of: highest, Is: atMost, Bound: 0},
 	}
 }
 
