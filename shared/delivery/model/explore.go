@@ -27,6 +27,11 @@ type Config struct {
 	Eager []delivery.Op
 	// Large are the bounds of the large size.
 	Large Bounds
+	// InOrder: no batch begins above next, and those of a topic made again begin at
+	// its start. (A topic made again whose first records come above next, or at
+	// offsets that were skipped, is told by nothing: README, what exactly-once
+	// assumes.)
+	InOrder bool
 	// Only are the faults that happen; by default all.
 	Only []string
 	// Events may happen once each, at any moment.
@@ -308,6 +313,9 @@ func (c Config) begins(s *state) []world.Action {
 	}
 	name := string(rune('A' + s.begun))
 	for _, cut := range c.Cuts {
+		if c.InOrder && cut.First() > c.latest(s.w) {
+			continue
+		}
 		for _, skew := range append([]time.Duration{0}, c.Skews...) {
 			for _, cached := range append([]string{""}, s.w.Remembered()...) {
 				out = append(out, world.Action{Do: world.Begin, Name: name, Batch: cut, Skew: skew, Cached: cached})
@@ -315,6 +323,14 @@ func (c Config) begins(s *state) []world.Action {
 		}
 	}
 	return out
+}
+
+// latest is where a batch in order begins at the latest.
+func (c Config) latest(w *world.World) int64 {
+	if w.Topic > 1 && w.Entry.Generation == 1 {
+		return w.Exists.First()
+	}
+	return max(w.Entry.Next, w.Exists.First())
 }
 
 // cuts are all batches that a mapping may make of what exists.

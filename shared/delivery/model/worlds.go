@@ -78,6 +78,7 @@ func sequential() []Config {
 
 // changing are worlds that change under a running invocation.
 func changing() []Config {
+	recreated := []delivery.Reason{delivery.ReasonInDoubt, delivery.ReasonOffsetUnproven, delivery.ReasonIntentOrphaned, delivery.ReasonOffsetRegression}
 	return []Config{
 		{
 			Name: "records gone, broker away", Settings: two, Eager: []delivery.Op{delivery.OpLoad, delivery.OpEncode},
@@ -91,15 +92,18 @@ func changing() []Config {
 		},
 		{
 			Name: "recreated topic", Settings: two, Eager: []delivery.Op{delivery.OpLoad, delivery.OpEncode},
-			Bounds: bounds(2, 2, 0, 0), Large: bounds(2, 2, 1, 1),
-			Events: []world.Action{{Do: world.Recreate}},
-			Blocks: []delivery.Reason{delivery.ReasonInDoubt, delivery.ReasonOffsetUnproven, delivery.ReasonIntentOrphaned, delivery.ReasonOffsetRegression},
+			Bounds: bounds(2, 1, 1, 0), Large: bounds(2, 2, 1, 0),
+			Events: []world.Action{{Do: world.Recreate}}, Blocks: recreated,
+		},
+		{
+			Name: "recreated topic, two at once", Settings: one, Eager: []delivery.Op{delivery.OpLoad, delivery.OpEncode},
+			Bounds: bounds(2, 2, 0, 0), Large: bounds(3, 2, 0, 1),
+			Events: []world.Action{{Do: world.Recreate}}, Blocks: recreated,
 		},
 		{
 			Name: "recreated topic, new generation", Settings: []string{"exists=0-1", "recreate=new-generation"}, Eager: []delivery.Op{delivery.OpLoad, delivery.OpEncode},
-			Bounds: bounds(3, 1, 0, 1), Large: bounds(3, 2, 0, 2),
-			Events: []world.Action{{Do: world.Recreate}},
-			Blocks: []delivery.Reason{delivery.ReasonInDoubt, delivery.ReasonOffsetUnproven, delivery.ReasonIntentOrphaned},
+			Bounds: bounds(3, 1, 0, 1), Large: bounds(3, 2, 0, 2), InOrder: true,
+			Events: []world.Action{{Do: world.Recreate}}, Blocks: recreated,
 		},
 		{
 			Name: "operators", Settings: two, Eager: steady(), Bounds: bounds(2, 1, 1, 1), Large: bounds(3, 2, 0, 2),
