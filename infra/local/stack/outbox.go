@@ -156,17 +156,31 @@ func (s *Stack) StartOutbox(ctx context.Context, o Outbox, onInvocation func(sch
 	return r, nil
 }
 
-// initialise is what an operator does once. What has a cursor keeps it.
+// initialise is what an operator does once. What has a cursor keeps it. A broker
+// that has just started needs a while for its first transaction.
 func initialise(ctx context.Context, fn *lambdahost.Function) error {
-	result, err := fn.Invoke(ctx, []byte(`{"oncehouse":{"action":"initialise","shard":0,"from":"beginning"}}`))
-	if err == nil && result.FunctionError != "" && result.ErrorType != outbox.ReasonInitialised {
-		err = errors.New(result.ErrorMessage)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		result, err := fn.Invoke(ctx, []byte(`{"oncehouse":{"action":"initialise","shard":0,"from":"beginning"}}`))
+		switch {
+		case err != nil:
+			return fmt.Errorf("initialise the outbox: %w", err)
+		case result.FunctionError == "", result.ErrorType == outbox.ReasonInitialised:
+			return nil
+		case result.ErrorType != failed:
+			return fmt.Errorf("initialise the outbox: %s", result.ErrorMessage)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("initialise the outbox: %s", result.ErrorMessage)
+		case <-time.After(200 * time.Millisecond):
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("initialise the outbox: %w", err)
-	}
-	return nil
 }
+
+// failed is the poller's error type for what may be over the next time.
+const failed = "OutboxFailed"
 
 // outboxEnvironment is what deployment would set, with this machine's addresses.
 func (s *Stack) outboxEnvironment(o Outbox) (map[string]string, error) {
