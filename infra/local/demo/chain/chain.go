@@ -56,7 +56,7 @@ type Options struct {
 
 // stalled is how long a run may stand still before it is proven as it is: much
 // longer than any recovery.
-const stalled = 40 * time.Second
+const stalled = 2 * time.Minute
 
 // run is one run on its way.
 type run struct {
