@@ -46,7 +46,7 @@ func TestCostsAreWhatTheFormulasGive(t *testing.T) {
 			730 * price("Lambda event poller unit"),
 			2 * invocations * price("DynamoDB on-demand write unit (1 kB)"),
 			invocations * (1.9 + 0.7) * price("CloudWatch Logs, ingested"), // a million kB is a GB
-			22*price("CloudWatch custom metric") + 14*price("CloudWatch alarm") + price("CloudWatch dashboard"),
+			22*price("CloudWatch custom metric") + 18*price("CloudWatch alarm, each metric") + price("CloudWatch dashboard"),
 			traced * secondsPerMonth / 1e6 * price("X-Ray trace"),
 		}
 		total := 0.0

@@ -36,6 +36,7 @@ var (
 	regionForm  = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-\d$`)
 	subnetForm  = regexp.MustCompile(`^subnet-[0-9a-f]+$`)
 	groupForm   = regexp.MustCompile(`^sg-[0-9a-f]+$`)
+	pollersForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 	clusterForm = regexp.MustCompile(`^arn:aws[a-z-]*:kafka:([a-z0-9-]+):(\d{12}):cluster/[^/]+/[^/]+$`)
 	keyForm     = regexp.MustCompile(`^arn:aws[a-z-]*:kms:([a-z0-9-]+):(\d{12}):key/[^/]+$`)
 	targetForm  = regexp.MustCompile(`^(arn:aws[a-z-]*:(sqs:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]+|s3:::[a-z0-9.-]+)|kafka://[A-Za-z0-9._-]{1,249})$`)
@@ -223,6 +224,9 @@ func (r *reader) checkPolling(p Pipeline, path string) {
 		r.between(path+".pollers.maximum", p.Pollers.Maximum, p.Pollers.Minimum, maxPollers)
 	} else if p.Pollers.Maximum != 0 {
 		r.problem(path+".pollers.maximum", "is %d with a minimum of 0, which is on-demand mode: leave it out, or make the minimum 1", p.Pollers.Maximum)
+	}
+	if g := p.Pollers.Group; g != "" && r.form(path+".pollers.group", g, pollersForm, "up to 128 letters, digits, - and _") && onDemand {
+		r.problem(path+".pollers.group", "needs provisioned mode: leave it out, or make the minimum 1")
 	}
 	if onDemand && p.PartialResponses {
 		r.problem(path+".partial_responses", "need provisioned mode: false expected, or pollers.minimum of 1 or more")

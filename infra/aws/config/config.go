@@ -183,6 +183,11 @@ type Function struct {
 type Pollers struct {
 	Minimum int `yaml:"minimum"`
 	Maximum int `yaml:"maximum"`
+	// Group is the name under which mappings of one VPC share what they pay for:
+	// a unit carries ten pollers and 20 MB/s, and each mapping without a group
+	// has its own.
+	// https://docs.aws.amazon.com/lambda/latest/dg/kafka-scaling-modes.html
+	Group string `yaml:"group"`
 }
 
 // OnFailure diverts a batch that failed Attempts times and goes on behind it.

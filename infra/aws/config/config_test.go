@@ -127,6 +127,8 @@ func TestWrongFilesAreRefused(t *testing.T) {
 		"concurrency":             {pipeline, at("reserved_concurrency: -1"), "pipelines[0].reserved_concurrency", "from 0"},
 		"pollers":                 {pipeline, at("pollers: {minimum: 4, maximum: 2}"), "pipelines[0].pollers.maximum", "from 4"},
 		"pollers on demand":       {pipeline, at("pollers: {minimum: 0, maximum: 2}"), "pipelines[0].pollers.maximum", "on-demand mode"},
+		"poller group":            {pipeline, at("pollers: {minimum: 1, group: 'a b'}"), "pipelines[0].pollers.group", "up to 128 letters"},
+		"poller group on demand":  {pipeline, at("pollers: {minimum: 0, group: small}\n    partial_responses: false"), "pipelines[0].pollers.group", "needs provisioned mode"},
 		"partial on demand":       {pipeline, at("pollers: {minimum: 0}"), "pipelines[0].partial_responses", "need provisioned mode"},
 		"destination on demand":   {pipeline, at("pollers: {minimum: 0}\n    partial_responses: false\n    on_failure: {attempts: 9, destination: 'arn:aws:s3:::b'}"), "pipelines[0].on_failure", "needs provisioned mode"},
 		"destination alone":       {pipeline, at("on_failure: {destination: 'arn:aws:s3:::b'}"), "pipelines[0].on_failure.attempts", "Lambda gives up after 10"},

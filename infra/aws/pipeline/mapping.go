@@ -74,9 +74,13 @@ func metricGroups(pl config.Pipeline) *[]*string {
 
 // provision adds what only provisioned mode has.
 func provision(mapping *awslambda.CfnEventSourceMappingProps, pl config.Pipeline) {
-	mapping.ProvisionedPollerConfig = &awslambda.CfnEventSourceMapping_ProvisionedPollerConfigProperty{
+	pollers := &awslambda.CfnEventSourceMapping_ProvisionedPollerConfigProperty{
 		MinimumPollers: jsii.Number(pl.Pollers.Minimum), MaximumPollers: jsii.Number(pl.Pollers.Maximum),
 	}
+	if pl.Pollers.Group != "" {
+		pollers.PollerGroupName = &pl.Pollers.Group
+	}
+	mapping.ProvisionedPollerConfig = pollers
 	mapping.MaximumRetryAttempts = jsii.Number(endless)
 	mapping.MaximumRecordAgeInSeconds = jsii.Number(endless)
 	mapping.BisectBatchOnFunctionError = jsii.Bool(false)

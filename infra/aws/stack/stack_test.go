@@ -98,6 +98,7 @@ func TestMappingsHaveNoTraps(t *testing.T) {
 			return
 		}
 		require.EqualValues(t, p.Pollers.Maximum, pollers["MaximumPollers"])
+		require.Equal(t, p.Pollers.Group != "", pollers["PollerGroupName"] == p.Pollers.Group)
 		require.Equal(t, false, m["BisectBatchOnFunctionError"])
 		require.EqualValues(t, -1, m["MaximumRecordAgeInSeconds"])
 		if p.OnFailure == nil {
