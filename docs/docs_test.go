@@ -33,18 +33,37 @@ func sources(t *testing.T, fn func(path, text string)) {
 	}
 }
 
-func TestEveryCaseHasItsTest(t *testing.T) {
+// pages calls fn for every document.
+func pages(t *testing.T, fn func(path, text string)) {
+	t.Helper()
+	for _, pattern := range []string{"../*.md", "*.md", "../events/*.md", "../infra/*/*.md"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, files, pattern)
+		for _, path := range files {
+			fn(path, read(t, path))
+		}
+	}
+}
+
+func TestTestsThatAreNamedAreThere(t *testing.T) {
 	tests := map[string]bool{}
-	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)\w+)\(`)
 	sources(t, func(_, text string) {
 		for _, m := range declared.FindAllStringSubmatch(text, -1) {
 			tests[m[1]] = true
 		}
 	})
+	named := regexp.MustCompile("`((?:Test|Benchmark|Fuzz)[A-Z]\\w+)`")
+	pages(t, func(path, text string) {
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			require.True(t, tests[m[1]], "%s names %s, which is not there", path, m[1])
+		}
+	})
+}
+
+func TestEveryCaseHasItsTest(t *testing.T) {
 	page := read(t, "cases.md")
-	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(page, -1) {
-		require.True(t, tests[m[1]], "there is no %s", m[1])
-	}
 	lines := regexp.MustCompile(`(?m)^\| D(\d+) \|.*\| ([^|]+) \|$`).FindAllStringSubmatch(page, -1)
 	require.Len(t, lines, 30)
 	for i, line := range lines {
@@ -65,14 +84,54 @@ func TestEveryCaseHasItsTest(t *testing.T) {
 // Links to files of the repository lead somewhere.
 func TestLinksLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
-	for _, pattern := range []string{"../*.md", "*.md", "../events/*.md", "../infra/*/*.md"} {
-		files, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		for _, file := range files {
-			for _, m := range link.FindAllStringSubmatch(read(t, file), -1) {
-				_, err := os.Stat(filepath.Join(filepath.Dir(file), m[1]))
-				require.NoError(t, err, "%s links to %s", file, m[1])
+	pages(t, func(path, text string) {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			_, err := os.Stat(filepath.Join(filepath.Dir(path), m[1]))
+			require.NoError(t, err, "%s links to %s", path, m[1])
+		}
+	})
+}
+
+// The maps name every part of functions, shared and infra, and only what is there.
+func TestMapsNameEveryPart(t *testing.T) {
+	for _, c := range []struct{ page, root, parts string }{
+		{"../ARCHITECTURE.md", "..", "functions/* shared/* infra/* infra/local/*"},
+		{"../infra/aws/README.md", "../infra/aws", "*"},
+	} {
+		_, section, found := strings.Cut(read(t, c.page), "\n## Where it ")
+		require.True(t, found, c.page)
+		named := namedPaths(section)
+		for _, path := range named {
+			_, err := os.Stat(filepath.Join(c.root, path))
+			require.NoError(t, err, "%s names %s", c.page, path)
+		}
+		for parts := range strings.FieldsSeq(c.parts) {
+			code, err := filepath.Glob(filepath.Join(c.root, parts, "*.go"))
+			require.NoError(t, err)
+			require.NotEmpty(t, code, parts)
+			for _, file := range code {
+				part, err := filepath.Rel(c.root, filepath.Dir(file))
+				require.NoError(t, err)
+				require.Contains(t, named, filepath.ToSlash(part), "%s does not name it", c.page)
 			}
 		}
 	}
+}
+
+// namedPaths are the paths in the first column of a section's table. a/{b,c} is
+// a/b and a/c.
+func namedPaths(section string) (paths []string) {
+	for _, row := range regexp.MustCompile(`(?m)^\| (`+"`[^|]+`"+`) \|`).FindAllStringSubmatch(section, -1) {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			folder, names, braces := strings.Cut(strings.TrimSuffix(m[1], "}"), "{")
+			if !braces {
+				paths = append(paths, m[1])
+				continue
+			}
+			for name := range strings.SplitSeq(names, ",") {
+				paths = append(paths, folder+name)
+			}
+		}
+	}
+	return paths
 }
