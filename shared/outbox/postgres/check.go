@@ -27,8 +27,8 @@ type catalog struct {
 }
 
 type column struct {
-	oid      uint32
-	sqlType  string // without modifiers; that beneath a domain
+	oid      uint32 // of the type beneath a domain
+	sqlType  string // its name, without modifiers
 	notNull  bool
 	fallback string // the DEFAULT
 }
@@ -109,10 +109,18 @@ func inspect(ctx context.Context, conn *pgx.Conn, c Config) (found catalog, err 
 }
 
 func inspectColumns(ctx context.Context, conn *pgx.Conn, c Config) (map[string]column, error) {
+	// A result is described by the type beneath a domain, and that may be one, too.
 	rows, err := conn.Query(ctx, `
-		SELECT a.attname::text, a.atttypid, format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL), a.attnotnull OR t.typnotnull,
+		SELECT a.attname::text, b.oid, format_type(b.oid, NULL), a.attnotnull OR b.required,
 			CASE WHEN a.attidentity <> '' THEN 'identity' ELSE coalesce(pg_get_expr(d.adbin, d.adrelid), '') END
-		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+		FROM pg_attribute a CROSS JOIN LATERAL (
+			WITH RECURSIVE beneath AS (
+				SELECT oid, typbasetype, typnotnull AS required FROM pg_type WHERE oid = a.atttypid
+				UNION ALL
+				SELECT t.oid, t.typbasetype, u.required OR t.typnotnull FROM beneath u JOIN pg_type t ON t.oid = u.typbasetype
+			)
+			SELECT oid, required FROM beneath WHERE typbasetype = 0
+		) b
 		LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 		WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped`, c.name())
 	if err != nil {

@@ -152,5 +152,8 @@ func (c Config) timestamp(columns map[string]column) string {
 		// In PostgreSQL 13 extract is a double, which has no exact milliseconds.
 		return "CASE WHEN isfinite(" + name + ") THEN round(extract(epoch FROM date_trunc('milliseconds', " + name + ")) * 1000)::bigint END"
 	}
-	return name + "::bigint" + map[Unit]string{Seconds: " * 1000", Milliseconds: "", Microseconds: " / 1000", Nanoseconds: " / 1000000"}[c.Columns.TimestampUnit]
+	if c.Columns.TimestampUnit == Seconds { // more would overflow, and fail all rows of the page
+		return "CASE WHEN " + name + " BETWEEN -9223372036854775 AND 9223372036854775 THEN " + name + "::bigint * 1000 END"
+	}
+	return name + "::bigint" + map[Unit]string{Milliseconds: "", Microseconds: " / 1000", Nanoseconds: " / 1000000"}[c.Columns.TimestampUnit]
 }

@@ -118,6 +118,7 @@ func (c Config) session() [][2]string {
 		{"statement_timeout", strconv.FormatInt(c.StatementTimeout.Milliseconds(), 10)},
 		{"lock_timeout", strconv.FormatInt(c.LockTimeout.Milliseconds(), 10)},
 		// Values are printed the same for every role and database.
+		{"client_encoding", "UTF8"},
 		{"TimeZone", "UTC"},
 		{"DateStyle", "ISO"},
 		{"IntervalStyle", "postgres"},
