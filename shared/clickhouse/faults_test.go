@@ -115,6 +115,40 @@ func TestTimeoutIsInDoubt(t *testing.T) {
 	wantStored(t, s, target, true)
 }
 
+// An insert that is still at work when its client has given up may land at any
+// time: until it has ended, nobody may conclude from the table that it did not.
+// Found by the torture: on a starved server one landed after the deadline.
+func TestProbeRefusesWhileAnInsertIsAtWork(t *testing.T) {
+	s := run(t)
+	s.table(t, "g", "("+provenance+", v String) ENGINE = MergeTree ORDER BY _offset")
+	target, proxy := throughFaults(t, s, "g", clickhouse.CompressionNone)
+	records := manyRecords(rowsPerChunk, 1000) // more than the engine reads before it begins
+	chunk := targettest.Encode(t, target, targettest.Lane(), records)
+	release, reached := make(chan struct{}), make(chan struct{})
+	proxy.Next(faults.HoldBody(1<<20, func() { close(reached) }, release))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-reached; cancel() }()
+	err := target.Insert(ctx, targettest.Insert(targettest.Lane(), chunk, records, "t1"))
+	require.Equal(t, delivery.InDoubt, delivery.KindOf(err), err)
+
+	other := targettest.Lane()
+	other.Partition++
+	_, err = target.Probe(t.Context(), other, offsets.Between(0, 9))
+	require.NoError(t, err, "another lane's insert is not its concern")
+	require.Eventually(t, func() bool { // the server has begun
+		_, err = target.Probe(t.Context(), targettest.Lane(), offsets.Between(0, rowsPerChunk-1))
+		return err != nil
+	}, 10*time.Second, 5*time.Millisecond)
+	require.Equal(t, delivery.Retryable, delivery.KindOf(err), err)
+	require.ErrorContains(t, err, "still at work")
+
+	close(release)
+	require.Eventually(t, func() bool {
+		_, err = target.Probe(t.Context(), targettest.Lane(), offsets.Between(0, rowsPerChunk-1))
+		return err == nil
+	}, 10*time.Second, 5*time.Millisecond)
+}
+
 // D17: a server that is asleep is waited for as long as the call may take; when
 // it is over nothing was settled and the message says what it was.
 func TestServerAsleep(t *testing.T) {

@@ -56,11 +56,16 @@ func (t *Target) Insert(ctx context.Context, in delivery.Insert) error {
 
 // queryID is the id of one attempt in system.query_log and system.processes.
 func queryID(in delivery.Insert) string {
-	id := fmt.Sprintf("oncehouse/%s/%s/%d/%d-%d", in.Lane.Pipeline, in.Lane.Topic, in.Lane.Partition, in.First, in.Last)
+	id := fmt.Sprintf("%s%d-%d", lanePrefix(in.Lane), in.First, in.Last)
 	if in.Attempt > 1 {
 		id += "/" + strconv.Itoa(in.Attempt)
 	}
 	return id
+}
+
+// lanePrefix is what the query ids of a lane's inserts begin with.
+func lanePrefix(lane delivery.Lane) string {
+	return fmt.Sprintf("oncehouse/%s/%s/%d/", lane.Pipeline, lane.Topic, lane.Partition)
 }
 
 // sendable refuses what no caller should ask for.

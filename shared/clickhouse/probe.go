@@ -40,6 +40,9 @@ func (t *Target) probe(ctx context.Context, lane delivery.Lane, of offsets.Set) 
 	if err != nil {
 		return nil, err
 	}
+	if err := t.checkNoneRuns(ctx, l, lane); err != nil {
+		return nil, err
+	}
 	var there offsets.Set
 	for len(of) > 0 {
 		page, err := t.probePage(ctx, l, lane, of)
@@ -53,6 +56,29 @@ func (t *Target) probe(ctx context.Context, lane delivery.Lane, of offsets.Set) 
 		of = of.Minus(offsets.Between(of.First(), page.there.Last()))
 	}
 	return there, nil
+}
+
+// checkNoneRuns refuses to look while an insert of the lane is at work: absence
+// would prove nothing. max_execution_time does not end an insert that is being
+// committed, so that on a starved server one can land long after its time. What
+// ends between this query and the look is seen by the look.
+func (t *Target) checkNoneRuns(ctx context.Context, l look, lane delivery.Lane) error {
+	var running uint64
+	if err := t.queryOne(ctx, l, runningSQL(lane), &running); err != nil {
+		return err
+	}
+	if running > 0 {
+		return &delivery.Error{Kind: delivery.Retryable, Reason: delivery.ReasonTarget,
+			Message: fmt.Sprintf("probe %s: an insert of the lane is still at work at the server", lane.TopicPartition)}
+	}
+	return nil
+}
+
+// runningSQL counts the lane's inserts at work by their query id. The embedded
+// engine, which cannot take one, keeps it in log_comment.
+func runningSQL(lane delivery.Lane) string {
+	id := quoteText(lanePrefix(lane))
+	return fmt.Sprintf("SELECT toUInt64(count()) FROM system.processes WHERE startsWith(query_id, %s) OR startsWith(Settings['log_comment'], %[1]s)", id)
 }
 
 // A query's result and text are bounded, whatever is asked: so many offsets a
