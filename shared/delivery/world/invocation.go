@@ -42,6 +42,7 @@ const (
 	Half    = "half"    // the first half of the rows landed, the answer did not come
 	Odd     = "odd"     // every second row landed (plain tables), the answer did not come
 	Hole    = "hole"    // the token was logged, the rows were not stored, no answer
+	Stale   = "stale"   // a probe sees none of the rows (in scenarios only: targets look at what is synchronised)
 )
 
 // Faults are the ways besides Fine in which the next step of an invocation can
@@ -163,7 +164,9 @@ func (w *World) Perform(v *Invocation, how string) delivery.Answer {
 		}
 		a.Err = w.insert(s.Send, how)
 	case delivery.OpProbe:
-		a.Offsets = w.Table.probe(s.Offsets)
+		if how != Stale {
+			a.Offsets = w.Table.probe(s.Offsets)
+		}
 	case delivery.OpFetch:
 		a.Records = w.Records(s.Offsets.Minus(w.Gone))
 	case delivery.OpTopicID:

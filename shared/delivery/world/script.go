@@ -28,7 +28,7 @@ import (
 //
 // A fault names the n-th such side effect of the invocation (the first when
 // there is no number) and how it goes: lost, dropped, refused, late, half, odd,
-// hole.
+// hole, stale.
 type Script struct {
 	World *World
 	n     int
@@ -215,7 +215,7 @@ func plan(args []Arg) (stop string, faults map[string]string, err error) {
 		case "fault":
 			for f := range strings.SplitSeq(a.value(), ",") {
 				at, how, _ := strings.Cut(f, ":")
-				if !slices.Contains([]string{Lost, Dropped, Refused, Late, Half, Odd, Hole}, how) {
+				if !slices.Contains([]string{Lost, Dropped, Refused, Late, Half, Odd, Hole, Stale}, how) {
 					return "", nil, fmt.Errorf("fault %s: unknown", f)
 				}
 				faults[at] = how
