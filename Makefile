@@ -74,11 +74,11 @@ invoke: $(SETUP) $(LOCAL) ## Hand sample events to the real function (ARGS="even
 
 .PHONY: test
 test: $(SETUP) ## Run the tests that need Go, Node.js and make only (RACE=1: with the race detector)
-	go test $(if $(RACE),-race) ./...
+	go test $(if $(RACE),-race) -timeout 30m ./...
 
 .PHONY: test-integration
 test-integration: $(SETUP) ## Run the tests that need Apache Kafka too (Java 17, and Maven once), and strace
-	go test -tags integration $(if $(RACE),-race) $(INTEGRATION)
+	go test -tags integration $(if $(RACE),-race) -timeout 30m $(INTEGRATION)
 	go test -tags strace -run '^TestTokenHole$$' ./functions/sink/e2e
 
 .PHONY: lint
@@ -124,4 +124,4 @@ sam-check: ## Ask SAM itself what it makes of the templates of make synth (needs
 
 .PHONY: test-aws
 test-aws: ## Run the tests of the CDK app (its first build takes minutes)
-	cd infra/aws && go test ./...
+	cd infra/aws && go test -timeout 30m ./...
