@@ -258,7 +258,7 @@ func kill(ctx context.Context, dir string, g Guard, files map[string]string) (ve
 // test runs tests and returns what became of each. An error is a package that
 // does not compile.
 func test(ctx context.Context, overlay, pkg, pattern string) (map[string]string, error) {
-	args := []string{"test", "-json", "-vet=off", "-count=1", "-timeout=" + timeout.String(), "-run", pattern}
+	args := []string{"test", "-json", "-vet=off", "-count=1", "-ldflags=-s -w", "-timeout=" + timeout.String(), "-run", pattern}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
