@@ -2,6 +2,7 @@ package handler_test
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
@@ -149,6 +150,85 @@ func TestRedriveKeeps(t *testing.T) {
 		w.letters.Put([]byte(`{"hello":"world"}`))
 		require.Equal(t, map[string]int{redrive.KeptForeign: 1}, w.redrive(t, "").Kept)
 	})
+}
+
+// Redriving is exactly-once whatever the pipeline promises: a letter that a run
+// lost or stored twice would not be settled.
+func TestRedriveUnderTheOtherGuarantees(t *testing.T) {
+	short := []string{"ONCEHOUSE_INSERT_TIMEOUT=1s", "ONCEHOUSE_SEND_WINDOW=10ms", "ONCEHOUSE_CLOCK_MARGIN=1ms", "ONCEHOUSE_DEADLINE_MARGIN=100ms"}
+	t.Run("at-most-once gives no letter up", func(t *testing.T) {
+		w := lettered(t, append(short, "ONCEHOUSE_GUARANTEE=at-most-once")...)
+		w.table.mended = true
+		w.table.before = on(0, errDown)
+		text, failure := w.invoke(t, 1500*time.Millisecond, []byte(`{"oncehouse":{"action":"redrive"}}`))
+		require.Nil(t, failure)
+		require.Contains(t, text, `"kept":{"Failed":2}`)
+		require.Len(t, w.letters.Held(), 2)
+		w.table.before = nil
+		require.Equal(t, 2, w.redrive(t, "").Redriven)
+		require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+	})
+	t.Run("at-least-once doubles none", func(t *testing.T) {
+		w := lettered(t, "ONCEHOUSE_GUARANTEE=at-least-once")
+		copies := lettersOf(w)
+		w.table.mended = true
+		require.Equal(t, 2, w.redrive(t, "").Stored)
+		require.NoError(t, w.letters.Send(t.Context(), copies))
+		require.Equal(t, redrive.Answer{Redriven: 2, Kept: map[string]int{}}, w.redrive(t, ""))
+		require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+	})
+	t.Run("at-least-once trusts no token, since its table was not asked to keep any", func(t *testing.T) {
+		w := lettered(t, append(short, "ONCEHOUSE_GUARANTEE=at-least-once", "ONCEHOUSE_REPLAY=token")...)
+		w.table.mended, w.table.forgets = true, true
+		w.table.after = on(0, errDoubt)
+		_, failure := w.invoke(t, 1500*time.Millisecond, []byte(`{"oncehouse":{"action":"redrive"}}`))
+		require.Nil(t, failure)
+		w.table.after = nil
+		require.Equal(t, 2, w.redrive(t, "").Redriven)
+		require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+	})
+}
+
+// A letter of an at-least-once pipeline names no generation: it was written
+// without a look at the ledger, which may know the lane all the same.
+func TestRedriveWithoutAGeneration(t *testing.T) {
+	w := lettered(t, "ONCEHOUSE_GUARANTEE=at-least-once")
+	require.Zero(t, w.letters.Held()[0].Generation)
+	w.table.mended = true
+	w.ledger.Seed(key(), delivery.Entry{Generation: 1, Guarantee: delivery.ExactlyOnce, Next: 5, Version: 3, Writer: "w"})
+	require.Equal(t, 2, w.redrive(t, "").Stored)
+	require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+}
+
+// What is kept is seen again as soon as the run is over, also when one message
+// cannot be returned.
+func TestRedriveReturnsWhatItKeeps(t *testing.T) {
+	w := newWorld(t)
+	var all []delivery.Letter
+	for i := range int64(35) {
+		all = append(all, delivery.Letter{Lane: key(), Generation: 1, Code: "not_json", Record: kafka.Record{Offset: i, Value: []byte("bad")}})
+	}
+	require.NoError(t, w.letters.Send(t.Context(), all))
+	w.queue.before = func(m deadletter.Message) error {
+		if m.ID == "1" {
+			return errors.New("the receipt has expired")
+		}
+		return nil
+	}
+	require.Equal(t, map[string]int{"not_json": 35}, w.redrive(t, "").Kept)
+	require.Contains(t, w.log.String(), "the receipt has expired")
+	require.Equal(t, map[string]int{"not_json": 34}, w.redrive(t, "").Kept)
+}
+
+// A row that is in the table already (stored by hand, or by its own lane, which
+// took the record again) is not stored a second time.
+func TestRedriveLooksIntoTheTable(t *testing.T) {
+	w := lettered(t)
+	w.table.mended = true
+	w.table.put(key(), 3)
+	require.Equal(t, redrive.Answer{Redriven: 2, Stored: 1, Kept: map[string]int{}}, w.redrive(t, ""))
+	require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+	require.Empty(t, w.letters.Held())
 }
 
 // Headers by which the outbox's repeats are known are of the attempt that failed.

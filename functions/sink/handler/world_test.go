@@ -22,6 +22,7 @@ import (
 	"oncehouse/functions/sink/handler"
 	"oncehouse/infra/local/clickstream"
 	"oncehouse/shared/clickhouse/targettest"
+	"oncehouse/shared/deadletter"
 	letters "oncehouse/shared/deadletter/memory"
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/kafka"
@@ -49,6 +50,10 @@ type table struct {
 	// before is called before an insert; its error is the insert's, and nothing
 	// is stored.
 	before func(ctx context.Context, in delivery.Insert) error
+	// after is called behind one: its error is the answer of what was stored.
+	after func(ctx context.Context, in delivery.Insert) error
+	// forgets all tokens: a window of 0.
+	forgets bool
 }
 
 func newTable() *table {
@@ -108,10 +113,13 @@ func (t *table) Insert(ctx context.Context, in delivery.Insert) error {
 	if t.tokens[in.Token] {
 		return nil
 	}
-	if in.Token != "" {
+	if in.Token != "" && !t.forgets {
 		t.tokens[in.Token] = true
 	}
 	t.put(in.Lane, in.Chunk.Payload.([]int64)...)
+	if t.after != nil {
+		return t.after(ctx, in)
+	}
 	return nil
 }
 
@@ -159,6 +167,7 @@ type world struct {
 	table   *table
 	ledger  *memory.Ledger
 	letters *letters.Letters
+	queue   *returning // of letters
 	log     bytes.Buffer
 	metrics bytes.Buffer
 }
@@ -174,11 +183,27 @@ func newWorld(t *testing.T, more ...string) *world {
 	cfg, err := config.Parse(environ)
 	require.NoError(t, err)
 	w := &world{table: newTable(), ledger: memory.New(), letters: &letters.Letters{}}
+	w.queue = &returning{Letters: w.letters}
 	w.Handler, err = handler.New(cfg,
-		handler.Ports{Ledger: w.ledger, Table: w.table, Letters: w.letters, Queue: w.letters},
+		handler.Ports{Ledger: w.ledger, Table: w.table, Letters: w.letters, Queue: w.queue},
 		handler.Output{Log: slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: cfg.LogLevel})), Metrics: &w.metrics})
 	require.NoError(t, err)
 	return w
+}
+
+// returning is a queue that may refuse to take a message back.
+type returning struct {
+	*letters.Letters
+	before func(deadletter.Message) error
+}
+
+func (q *returning) Return(ctx context.Context, m deadletter.Message) error {
+	if q.before != nil {
+		if err := q.before(m); err != nil {
+			return err
+		}
+	}
+	return q.Letters.Return(ctx, m)
 }
 
 // invoke invokes as Lambda does, with so much time left.

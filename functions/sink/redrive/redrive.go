@@ -8,8 +8,11 @@
 // letters are redriven in any order, some of them, more than once, and an offset
 // below the lane's next would count as settled. So what happens to a letter is
 // what happens to a batch of one record: announced, inserted under a token,
-// committed. Only then its message is deleted. A run that is killed leaves the
-// message, and the next one finds in the ledger how far it came.
+// committed; exactly once, whatever the pipeline promises its records. Only then
+// its message is deleted. A run that is killed leaves the message, and the next
+// one finds in the ledger how far it came. A row that something else has stored
+// meanwhile, an operator or the record's own lane, is looked for before the first
+// attempt, where the table has the columns for it.
 //
 // A letter that does not fit yet stays in the queue, and nothing is written of
 // it. If the table changes between that look and the insert, the record becomes
@@ -28,6 +31,7 @@ import (
 	"oncehouse/shared/deadletter"
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/kafka"
+	"oncehouse/shared/offsets"
 )
 
 // Queue is where the letters are. Adapter: shared/deadletter/queue.
@@ -69,6 +73,11 @@ func New(o Options) (*Redriver, error) {
 	}
 	ports := o.Ports
 	ports.Source = nil // a letter is all there is of its record
+	if o.Rules.Guarantee != delivery.ExactlyOnce {
+		// A letter that is given up or doubled is not settled. The table was not
+		// asked to remember tokens, so nothing rests on them.
+		o.Rules.Guarantee, o.Rules.Replay = delivery.ExactlyOnce, delivery.ReplayProbe
+	}
 	engine, err := delivery.NewEngine(o.Rules, ports)
 	if err != nil {
 		return nil, err
@@ -130,14 +139,34 @@ func (r *Redriver) Run(ctx context.Context, traits delivery.Traits, request Requ
 	x := &run{Redriver: r, traits: traits, request: request, stop: stop}
 	x.answer = Answer{Kept: map[string]int{}, Examples: map[string]string{}}
 	err := x.drain(ctx)
-	// What was kept is hidden until now, so that this run does not meet it again.
-	for _, m := range x.kept {
-		if failed := r.Queue.Return(ctx, m); failed != nil {
-			r.Log.WarnContext(ctx, "letter stays hidden for a while", slog.String("error", failed.Error()))
-			break
-		}
-	}
+	x.release(ctx)
 	return x.answer, err
+}
+
+// release lets others see what was kept, which was hidden until now so that this
+// run would not meet it again. What it has no time for comes back by itself.
+func (x *run) release(ctx context.Context) {
+	ctx, cancel := context.WithDeadline(ctx, x.stop)
+	defer cancel()
+	failures := make([]error, len(x.kept))
+	x.each(x.kept, func(i int, m deadletter.Message) { failures[i] = x.Queue.Return(ctx, m) })
+	if err := cmp.Or(failures...); err != nil {
+		x.Log.WarnContext(ctx, "letters stay hidden for a while", slog.String("error", err.Error()))
+	}
+}
+
+// each works on messages, several at a time.
+func (x *run) each(messages []deadletter.Message, work func(int, deadletter.Message)) {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, max(x.Parallel, 1))
+	for i, m := range messages {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			work(i, m)
+		})
+	}
+	all.Wait()
 }
 
 // drain takes the messages, handful by handful.
@@ -166,17 +195,8 @@ func (x *run) drain(ctx context.Context) error {
 // redriveAll redrives a handful, several at a time. Two copies of one letter
 // meet in the ledger, like any two deliveries.
 func (x *run) redriveAll(ctx context.Context, messages []deadletter.Message) error {
-	var all sync.WaitGroup
 	failures := make([]error, len(messages))
-	slots := make(chan struct{}, max(x.Parallel, 1))
-	for i, m := range messages {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			failures[i] = x.redrive(ctx, m)
-		})
-	}
-	all.Wait()
+	x.each(messages, func(i int, m deadletter.Message) { failures[i] = x.redrive(ctx, m) })
 	return cmp.Or(failures...)
 }
 
@@ -191,10 +211,7 @@ func (x *run) redrive(ctx context.Context, m deadletter.Message) error {
 	if why == "" {
 		var stored int64
 		if stored, err = x.deliver(ctx, letter); err == nil {
-			x.mu.Lock()
-			defer x.mu.Unlock()
-			x.answer.Redriven++
-			x.answer.Stored += int(stored)
+			x.settled(stored)
 			return x.Queue.Delete(ctx, m)
 		}
 		why, message = KeptFailed, err.Error()
@@ -203,9 +220,17 @@ func (x *run) redrive(ctx context.Context, m deadletter.Message) error {
 	return nil
 }
 
+func (x *run) settled(stored int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.answer.Redriven++
+	x.answer.Stored += int(stored)
+}
+
 func (x *run) keep(ctx context.Context, m deadletter.Message, why, id, message string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	m.Body = nil // there may be thousands, and only the receipt is needed
 	x.kept = append(x.kept, m)
 	x.answer.Kept[why]++
 	if _, ok := x.answer.Examples[why]; !ok {
@@ -227,7 +252,8 @@ func (x *run) judge(ctx context.Context, letter *deadletter.Envelope) (why, mess
 	switch {
 	case err != nil:
 		return KeptFailed, err.Error()
-	case origin.Generation < entry.Generation:
+	// Written at-least-once, a letter may name no generation: then it is of the first.
+	case max(origin.Generation, 1) < entry.Generation:
 		return KeptSuperseded, fmt.Sprintf("its lane was read again as generation %d, and with it its record", entry.Generation)
 	case letter.Record.Offset < entry.Ghosts:
 		return KeptGhosts, fmt.Sprintf("the table holds rows of an earlier generation below offset %d: move them into another table", entry.Ghosts)
@@ -279,6 +305,9 @@ func (x *run) fit(letter delivery.Letter) (why, message string) {
 
 // deliver settles the record in the letter's own lane.
 func (x *run) deliver(ctx context.Context, letter deadletter.Envelope) (stored int64, err error) {
+	if there, err := x.isThere(ctx, letter.Letter); there || err != nil {
+		return 0, err
+	}
 	report := x.engine.Deliver(ctx, x.traits, laneOf(letter.Letter), []kafka.Record{letter.Record}, x.stop)
 	level := slog.LevelInfo
 	attrs := []slog.Attr{slog.String("id", deadletter.ID(letter.Letter)), slog.String("token", report.Token), slog.Int64("stored", report.Tally.RowsStored)}
@@ -287,4 +316,18 @@ func (x *run) deliver(ctx context.Context, letter deadletter.Envelope) (stored i
 	}
 	x.Log.LogAttrs(ctx, level, "letter redriven", attrs...)
 	return report.Tally.RowsStored, report.Err
+}
+
+// isThere reports whether the table has the row of a letter that no run has begun
+// with. Of one that was begun with, the engine knows more.
+func (x *run) isThere(ctx context.Context, letter delivery.Letter) (bool, error) {
+	if !x.traits.Provenance {
+		return false, nil
+	}
+	entry, err := x.Ports.Ledger.Load(ctx, laneOf(letter))
+	if err != nil || entry.Version > 0 {
+		return false, err
+	}
+	there, err := x.Ports.Target.Probe(ctx, letter.Lane, offsets.Of(letter.Record.Offset))
+	return there.Contains(letter.Record.Offset), err
 }
