@@ -65,9 +65,6 @@ func (l *Letters) Send(ctx context.Context, letters []delivery.Letter) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
-	if l.fifo() {
-		group.SetLimit(1) // in order
-	}
 	for _, batch := range batches {
 		group.Go(func() error { return l.sendBatch(ctx, batch) })
 	}
@@ -118,9 +115,11 @@ func (l *Letters) entry(letter delivery.Letter) (types.SendMessageBatchRequestEn
 	}
 	entry := types.SendMessageBatchRequestEntry{MessageBody: aws.String(string(body)), MessageAttributes: attributes}
 	if l.fifo() {
-		// SQS takes 128 characters for either: names can be longer, hashes not.
-		entry.MessageDeduplicationId = aws.String(hash(deadletter.ID(letter)))
-		entry.MessageGroupId = aws.String(hash(letter.Lane.Key()))
+		// SQS takes 128 characters for either: names can be longer, hashes not. Each
+		// letter is a group of its own: of a lane's, one that is kept back would
+		// hide all others.
+		id := aws.String(hash(deadletter.ID(letter)))
+		entry.MessageDeduplicationId, entry.MessageGroupId = id, id
 	}
 	return entry, nil
 }

@@ -34,7 +34,11 @@ func TestConformance(t *testing.T) {
 }
 
 func TestQueueConformance(t *testing.T) {
-	deadlettertest.RunQueue(t, func(t *testing.T) deadlettertest.Queue { return start(t, "letters").letters })
+	for _, name := range []string{"letters", "letters.fifo"} {
+		t.Run(name, func(t *testing.T) {
+			deadlettertest.RunQueue(t, func(t *testing.T) deadlettertest.Queue { return start(t, name).letters })
+		})
+	}
 }
 
 func TestReceivingSaysWhere(t *testing.T) {
