@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/lambdahost"
 	"oncehouse/infra/local/repository"
 	"oncehouse/infra/local/stack"
@@ -109,10 +107,10 @@ func (c *invokeCommand) createTable(ctx context.Context, s *stack.Stack, table t
 	if err != nil {
 		return fmt.Errorf("read the table's DDL: %w", err)
 	}
-	if _, err := query(ctx, s, "CREATE DATABASE IF NOT EXISTS `"+table.database+"`"); err != nil {
+	if _, err := engine.QueryText(ctx, s.Engine.URL(), "CREATE DATABASE IF NOT EXISTS `"+table.database+"`"); err != nil {
 		return err
 	}
-	_, err = query(ctx, s, strings.Replace(string(ddl), "CREATE TABLE clicks", "CREATE TABLE "+table.String(), 1))
+	_, err = engine.QueryText(ctx, s.Engine.URL(), strings.Replace(string(ddl), "CREATE TABLE clicks", "CREATE TABLE "+table.String(), 1))
 	return err
 }
 
@@ -147,17 +145,17 @@ func (c *invokeCommand) showRows(ctx context.Context, s *stack.Stack, e event, t
 	if e.refused {
 		return nil
 	}
-	where := " FROM " + table.String() + " WHERE (_topic, _partition, _offset) IN (" + strings.Join(append(e.records, "('', 0, -1)"), ", ") + ")"
-	count, err := query(ctx, s, "SELECT count()"+where)
+	from := table.String() + " WHERE (_topic, _partition, _offset) IN (" + strings.Join(append(e.records, "('', 0, -1)"), ", ") + ")"
+	count, err := engine.Count(ctx, s.Engine.URL(), from)
 	if err != nil {
 		return err
 	}
-	rows, err := query(ctx, s, fmt.Sprintf("SELECT *%s ORDER BY _topic, _partition, _offset LIMIT %d FORMAT JSONEachRow "+
-		"SETTINGS output_format_json_escape_forward_slashes = 0", where, c.Rows))
+	rows, err := engine.QueryText(ctx, s.Engine.URL(), fmt.Sprintf("SELECT * FROM %s ORDER BY _topic, _partition, _offset LIMIT %d FORMAT JSONEachRow "+
+		"SETTINGS output_format_json_escape_forward_slashes = 0", from, c.Rows))
 	if err != nil {
 		return err
 	}
-	fmt.Printf("  rows     %s of %d records\n", strings.TrimSpace(count), len(e.records))
+	fmt.Printf("  rows     %d of %d records\n", count, len(e.records))
 	printIndented(rows)
 	return nil
 }
@@ -204,25 +202,4 @@ func readEvent(payload []byte) event {
 		}
 	}
 	return e
-}
-
-// query asks the engine over HTTP and returns its answer.
-func query(ctx context.Context, s *stack.Stack, text string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Engine.URL(), strings.NewReader(text))
-	if err != nil {
-		return "", fmt.Errorf("query the engine: %w", err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", fmt.Errorf("query the engine: %w", err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	answer, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = errors.New(strings.TrimSpace(string(answer)))
-	}
-	if err != nil {
-		return "", fmt.Errorf("query the engine: %w", err)
-	}
-	return string(answer), nil
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 
+	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/repository"
 	"oncehouse/infra/local/stack"
 )
@@ -40,7 +41,7 @@ func (c *serversCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the table's DDL: %w", err)
 	}
-	if _, err := query(ctx, s, string(ddl)); err != nil {
+	if _, err := engine.QueryText(ctx, s.Engine.URL(), string(ddl)); err != nil {
 		return err
 	}
 	fmt.Println()

@@ -18,7 +18,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +27,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncehouse/infra/local/clickstream"
+	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/engine/faults"
 	"oncehouse/infra/local/mapping"
 	"oncehouse/infra/local/oracle"
@@ -198,7 +198,7 @@ func (r *run) prove(ctx context.Context, took time.Duration) (Proof, error) {
 		return Proof{}, err
 	}
 	c := oracle.NewChecker(truth)
-	rows, err := r.query(ctx, fmt.Sprintf(oracle.RowQuery, r.pipeline.Table))
+	rows, err := engine.Query(ctx, r.stack.Engine.URL(), fmt.Sprintf(oracle.RowQuery, r.pipeline.Table))
 	if err != nil {
 		return Proof{}, err
 	}
@@ -230,11 +230,8 @@ func (r *run) createTable(ctx context.Context) error {
 		return fmt.Errorf("read the table's DDL: %w", err)
 	}
 	text := strings.Replace(string(ddl), "CREATE TABLE clicks\n", "CREATE TABLE "+r.pipeline.Table+"\n", 1)
-	answer, err := r.query(ctx, text)
-	if err != nil {
-		return err
-	}
-	return answer.Close()
+	_, err = engine.QueryText(ctx, r.stack.Engine.URL(), text)
+	return err
 }
 
 // deleteTopic gives the broker its room back. One that does not want to is not
@@ -248,25 +245,4 @@ func (r *run) deleteTopic(ctx context.Context) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_, _ = kadm.NewClient(client).DeleteTopics(within, r.pipeline.Topic)
-}
-
-func (r *run) query(ctx context.Context, text string) (io.ReadCloser, error) {
-	return post(ctx, r.stack.Engine.URL(), text)
-}
-
-// post sends a statement to the engine as curl would.
-func post(ctx context.Context, url, text string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("query the engine: %w", err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("query the engine: %w", err)
-	}
-	if res.StatusCode != http.StatusOK {
-		message, _ := io.ReadAll(io.LimitReader(res.Body, 1000))
-		return nil, errors.Join(fmt.Errorf("query the engine: %s", strings.TrimSpace(string(message))), res.Body.Close())
-	}
-	return res.Body, nil
 }

@@ -2,13 +2,13 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"oncehouse/infra/local/engine"
 )
 
 // say prints one line of its own. Output that cannot be written does not
@@ -70,16 +70,7 @@ func (r *run) print(took time.Duration, produced, stored int64) {
 func (r *run) countStored(ctx context.Context, last int64) int64 {
 	within, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	answer, err := r.query(within, "SELECT count() FROM "+r.pipeline.Table)
-	if err != nil {
-		return last
-	}
-	defer func() { _ = answer.Close() }()
-	text, err := io.ReadAll(answer)
-	if err != nil {
-		return last
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	n, err := engine.Count(within, r.stack.Engine.URL(), r.pipeline.Table)
 	if err != nil {
 		return last
 	}
@@ -103,14 +94,10 @@ func showQuery(ctx context.Context, out io.Writer, url, dir string) error {
 		"FROM clicks_exactly_once GROUP BY _partition ORDER BY _partition LIMIT 4 FORMAT PrettyCompactMonoBlock"
 	_, _ = fmt.Fprintf(out, "\nThe engine speaks ClickHouse's HTTP interface (make local ARGS=\"--dir %s\" serves these tables again):\n"+
 		"$ curl -sS '%s/' --data-binary \"%s\"\n", dir, url, query)
-	body, err := post(ctx, url, query) // what curl does, where there is no curl
+	answer, err := engine.QueryText(ctx, url, query) // what curl does, where there is no curl
 	if err != nil {
 		return err
 	}
-	answer, err := io.ReadAll(body)
-	if err = errors.Join(err, body.Close()); err != nil {
-		return fmt.Errorf("read the engine's answer: %w", err)
-	}
-	_, _ = fmt.Fprintln(out, string(answer))
+	_, _ = fmt.Fprintln(out, answer)
 	return nil
 }

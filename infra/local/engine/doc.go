@@ -7,9 +7,9 @@
 //
 // The server is a process of its own, so that it can be killed for real and so
 // that the engine's memory and threads are not the caller's. [Serve] is the
-// body of that process, [Start] starts it from a program that calls Serve,
-// [New] is the HTTP handler alone. Tests use package enginetest, and package
-// faults to break the connection in between.
+// body of that process, [Start] starts it from a program that calls Serve, and
+// [Query] asks it as curl would. Tests use package enginetest, and package faults
+// to break the connection in between.
 //
 // # What answers like the server
 //

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,6 +16,7 @@ import (
 
 	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/clickstream"
+	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/oracle"
 )
 
@@ -115,10 +113,8 @@ func (s *stream) Progress(ctx context.Context) (Progress, error) {
 func (s *stream) countRows(ctx context.Context) int64 {
 	within, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if text, err := s.query(within, "SELECT count() FROM "+s.table); err == nil {
-		if n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64); err == nil {
-			s.rows.Store(n)
-		}
+	if n, err := engine.Count(within, s.engine, s.table); err == nil {
+		s.rows.Store(n)
 	}
 	return s.rows.Load()
 }
@@ -141,7 +137,7 @@ func (s *stream) count(ctx context.Context, letters [][]byte) (Outcome, error) {
 		return Outcome{}, err
 	}
 	c := oracle.NewChecker(truth)
-	rows, err := s.post(ctx, fmt.Sprintf(oracle.RowQuery, s.table))
+	rows, err := engine.Query(ctx, s.engine, fmt.Sprintf(oracle.RowQuery, s.table))
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -207,30 +203,5 @@ func (s *stream) expel(ctx context.Context, instance string, partition int32, ba
 }
 
 func (s *stream) query(ctx context.Context, text string) (string, error) {
-	body, err := s.post(ctx, text)
-	if err != nil {
-		return "", err
-	}
-	answer, err := io.ReadAll(body)
-	if err = errors.Join(err, body.Close()); err != nil {
-		return "", fmt.Errorf("read the engine's answer: %w", err)
-	}
-	return string(answer), nil
-}
-
-// post sends a statement to the engine as curl would.
-func (s *stream) post(ctx context.Context, text string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.engine, strings.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("query the engine: %w", err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("query the engine: %w", err)
-	}
-	if res.StatusCode != http.StatusOK {
-		message, _ := io.ReadAll(io.LimitReader(res.Body, 1000))
-		return nil, errors.Join(fmt.Errorf("query the engine: %s", strings.TrimSpace(string(message))), res.Body.Close())
-	}
-	return res.Body, nil
+	return engine.QueryText(ctx, s.engine, text)
 }

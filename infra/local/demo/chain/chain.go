@@ -29,6 +29,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncehouse/infra/local/broker"
+	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/mapping"
 	"oncehouse/infra/local/orders"
 	"oncehouse/infra/local/stack"
@@ -142,7 +143,7 @@ func (r *run) startReader(ctx context.Context, reader *reader, topic string) err
 	if err != nil {
 		return fmt.Errorf("read the table's DDL: %w", err)
 	}
-	if err := r.exec(ctx, strings.Replace(string(ddl), "CREATE TABLE orders\n", "CREATE TABLE "+reader.table+"\n", 1)); err != nil {
+	if _, err := engine.QueryText(ctx, r.stack.Engine.URL(), strings.Replace(string(ddl), "CREATE TABLE orders\n", "CREATE TABLE "+reader.table+"\n", 1)); err != nil {
 		return err
 	}
 	reader.running, err = r.stack.StartPipeline(ctx, stack.Pipeline{
@@ -227,7 +228,7 @@ func (r *run) look(ctx context.Context) int64 {
 	r.chaos.committed.Store(max(r.countCommitted(within), r.chaos.committed.Load()))
 	sum := r.chaos.committed.Load() + r.chaos.kills()
 	for _, reader := range r.readers {
-		if n, err := r.count(within, "SELECT count() FROM "+reader.table); err == nil {
+		if n, err := engine.Count(within, r.stack.Engine.URL(), reader.table); err == nil {
 			reader.stored = n
 		}
 		sum += reader.stored

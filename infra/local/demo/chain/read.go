@@ -1,15 +1,11 @@
 package chain
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/orders"
 )
 
@@ -121,8 +118,8 @@ func (r *storedRow) event() orders.Event {
 }
 
 // storedRows calls see for every row of a table, by partition and offset.
-func storedRows(ctx context.Context, engine, table string, see func(*storedRow)) error {
-	body, err := post(ctx, engine, "SELECT event_id, order_id, version, status, toString(amount) AS amount, items, note, "+
+func storedRows(ctx context.Context, url, table string, see func(*storedRow)) error {
+	body, err := engine.Query(ctx, url, "SELECT event_id, order_id, version, status, toString(amount) AS amount, items, note, "+
 		"toUnixTimestamp64Micro(placed_at) AS placed_us, _partition, _offset, _key FROM "+table+
 		" ORDER BY _partition, _offset FORMAT JSONEachRow SETTINGS output_format_json_quote_64bit_integers = 0")
 	if err != nil {
@@ -141,46 +138,4 @@ func storedRows(ctx context.Context, engine, table string, see func(*storedRow))
 		}
 		see(&row)
 	}
-}
-
-func (r *run) query(ctx context.Context, text string) (io.ReadCloser, error) {
-	return post(ctx, r.stack.Engine.URL(), text)
-}
-
-// post sends a statement to the engine as curl would.
-func post(ctx context.Context, engine, text string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, engine, strings.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("query the engine: %w", err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("query the engine: %w", err)
-	}
-	if res.StatusCode != http.StatusOK {
-		message, _ := io.ReadAll(io.LimitReader(res.Body, 1000))
-		return nil, errors.Join(fmt.Errorf("query the engine: %s", bytes.TrimSpace(message)), res.Body.Close())
-	}
-	return res.Body, nil
-}
-
-func (r *run) exec(ctx context.Context, text string) error {
-	body, err := r.query(ctx, text)
-	if err != nil {
-		return err
-	}
-	return body.Close()
-}
-
-// count is the number that a query answers.
-func (r *run) count(ctx context.Context, text string) (int64, error) {
-	body, err := r.query(ctx, text)
-	if err != nil {
-		return 0, err
-	}
-	answer, err := io.ReadAll(body)
-	if err = errors.Join(err, body.Close()); err != nil {
-		return 0, fmt.Errorf("read the engine's answer: %w", err)
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(answer)), 10, 64)
 }
