@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +23,7 @@ import (
 	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/lambdahost"
 	"oncehouse/infra/local/postgres"
+	"oncehouse/infra/local/process"
 	table "oncehouse/shared/outbox/postgres"
 )
 
@@ -66,7 +65,7 @@ type outbox struct {
 	stack *stack
 	name  string
 	conn  *pgx.Conn
-	log   *syncBuffer
+	log   *process.Output
 }
 
 // outbox makes a table, its topics and the function. Settings are NAME=value
@@ -106,7 +105,7 @@ func (o *outbox) deploy(settings ...string) {
 			delete(env, "ONCEHOUSE_"+name)
 		}
 	}
-	o.log = &syncBuffer{}
+	o.log = &process.Output{}
 	o.Function, err = lambdahost.New(lambdahost.Config{
 		Name: "outbox-" + o.name, Bootstrap: o.stack.bootstrap, Timeout: timeout, Concurrency: 3, Env: env, Log: o.log, InitTimeout: time.Minute,
 	})
@@ -286,22 +285,4 @@ func (o *outbox) entries(message string) (all []map[string]any) {
 		}
 	}
 	return all
-}
-
-// syncBuffer is a bytes.Buffer that several processes write to.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
