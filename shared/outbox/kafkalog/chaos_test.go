@@ -49,7 +49,7 @@ func runChaos(t *testing.T, b broker.Broker, name string, runs int64) {
 	for i := range 2 {
 		pollers.Go(func() { c.compete(t, uint64(i), written) })
 	}
-	for step := 0; c.runs.Load() < runs; step++ {
+	for step := 0; c.runs.Load() < runs && !t.Failed(); step++ { // a poller that fails ends
 		app.Step()
 		switch {
 		case step%50 == 0:
