@@ -1,7 +1,7 @@
 // Package database says how the poller reaches PostgreSQL.
 //
 //	pool, err := database.Pool(cfg, aws)
-//	table, err := postgres.Open(pool, cfg.Outbox(shard))
+//	table, err := postgres.Open(pool, cfg.TableOf(shard))
 //
 // User and password are asked for at each connection: RDS rotates a secret while
 // a function is warm, and a token of IAM lasts for a quarter of an hour.
