@@ -19,6 +19,9 @@ const (
 	keyPlan   = "plan"
 )
 
+// headerOutbox has the name of the outbox that a plan or cursor is of.
+const headerOutbox = "oncehouse-outbox"
+
 // Log is an outbox.Log. It is not safe for concurrent use. Use New.
 type Log struct {
 	config Config
@@ -171,6 +174,7 @@ func (l *Log) control(t outbox.Transaction) (plan, cursor *kgo.Record, err error
 		}
 		return &kgo.Record{
 			Topic: l.config.CursorTopic, Partition: int32(l.config.Shard.Index), Key: []byte(key), Value: text,
+			Headers: []kgo.RecordHeader{{Key: headerOutbox, Value: []byte(l.config.Outbox)}},
 		}, nil
 	}
 	if t.Plan != nil {

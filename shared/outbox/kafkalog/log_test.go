@@ -257,6 +257,33 @@ func TestCursorTopic(t *testing.T) {
 	})
 }
 
+// A cursor topic is of one outbox: another one would take its cursor for its own,
+// and pass over what it never published.
+func TestCursorTopicOfAnotherOutbox(t *testing.T) {
+	w, _ := embedded(t)
+	opened(t, w)
+	config := w.config()
+	config.Outbox, config.CursorTopic = "bills", cursorTopic
+	other, err := kafkalog.New(config)
+	require.NoError(t, err)
+	_, err = other.Open(t.Context())
+	var refusal *outbox.Refusal
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, kafkalog.ReasonCursorForeign, refusal.Reason)
+	require.ErrorContains(t, err, `"orders"`)
+	_, err = other.Cursor(t.Context())
+	require.ErrorAs(t, err, &refusal)
+}
+
+// Neither an aggregate type nor a dead letter may lead there.
+func TestCursorTopicTakesNoRows(t *testing.T) {
+	w, _ := embedded(t)
+	_, err := opened(t, w).Topics(t.Context(), []string{w.Topic(), cursorTopic})
+	var refusal *outbox.Refusal
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, kafkalog.ReasonCursorForeign, refusal.Reason)
+}
+
 // Cursor looks, and disturbs nobody.
 func TestCursor(t *testing.T) {
 	w, _ := embedded(t)

@@ -105,7 +105,7 @@ func (l *Log) extent(ctx context.Context) (stable extent, end int64, err error) 
 // scan reads backwards, in growing steps, until it has the last committed cursor.
 func (l *Log) scan(ctx context.Context, e extent) (outbox.Standing, error) {
 	for look := int64(firstLook); ; look *= 16 {
-		s := scanner{from: max(e.start, e.end-look)}
+		s := scanner{outbox: l.config.Outbox, from: max(e.start, e.end-look)}
 		s.next = s.from
 		if err := l.fetch(ctx, s.from, e.end, s.take); err != nil {
 			return outbox.Standing{}, fmt.Errorf("read %s-%d from %d: %w", l.config.CursorTopic, l.config.Shard.Index, s.from, err)
@@ -120,6 +120,7 @@ func (l *Log) scan(ctx context.Context, e extent) (outbox.Standing, error) {
 // scanner follows the transactions of a cursor partition. There is one at a time:
 // records, then the marker that ends them.
 type scanner struct {
+	outbox   string
 	from     int64
 	next     int64 // the offset that comes next, if none is missing
 	standing outbox.Standing
@@ -143,12 +144,18 @@ type entry struct {
 	marker        bool // that ends a transaction
 	commit        bool // of a marker
 	key, value    []byte
+	outbox        string // whose it is
 }
 
 func entryOf(r *kgo.Record) entry {
 	e := entry{offset: r.Offset, transactional: r.Attrs.IsTransactional(), marker: r.Attrs.IsControl(), key: r.Key, value: r.Value}
 	// The key of a marker is its version and its type; 1 is commit.
 	e.commit = e.marker && len(r.Key) >= 4 && binary.BigEndian.Uint16(r.Key[2:]) == 1
+	for _, h := range r.Headers {
+		if h.Key == headerOutbox {
+			e.outbox = string(h.Value)
+		}
+	}
 	return e
 }
 
@@ -163,6 +170,8 @@ func (s *scanner) take(e entry) error {
 		s.pending = nil
 	case !e.transactional:
 		return foreign(e, errors.New("it is in no transaction"))
+	case e.outbox != s.outbox:
+		return foreign(e, fmt.Errorf("it is of outbox %q, not of %q", e.outbox, s.outbox))
 	case string(e.key) == keyCursor:
 		s.pending = &outbox.Cursor{}
 		if err := json.Unmarshal(e.value, s.pending); err != nil {
@@ -181,7 +190,7 @@ func (s *scanner) take(e entry) error {
 
 func foreign(e entry, err error) error {
 	return &outbox.Refusal{
-		Reason: ReasonCursorForeign, Problems: []string{fmt.Sprintf("the record at offset %d of the cursor partition is no cursor and no plan: %v", e.offset, err)},
+		Reason: ReasonCursorForeign, Problems: []string{fmt.Sprintf("the record at offset %d of the cursor partition is no cursor and no plan of this outbox: %v", e.offset, err)},
 		Remedy: "give the outbox a cursor topic that nobody else writes to",
 	}
 }

@@ -37,6 +37,12 @@ func (l *Log) Topics(ctx context.Context, names []string) (map[string]outbox.Top
 	found := map[string]outbox.Topic{}
 	var ask []string
 	for _, name := range names {
+		if name == l.config.CursorTopic { // the shard could never be opened again
+			return nil, &outbox.Refusal{
+				Reason: ReasonCursorForeign, Problems: []string{"a row would go to the cursor topic " + name},
+				Remedy: "change the topic template or the dead-letter topic, or delete the row with that aggregate type",
+			}
+		}
 		if d, ok := l.topics[name]; ok && time.Since(d.at) < topicsFor {
 			found[name] = d.Topic
 		} else {
