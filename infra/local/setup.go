@@ -43,7 +43,7 @@ func (c *setupCommand) Run(ctx context.Context) error {
 		return err
 	}
 	if !installed {
-		fmt.Println("npm packages: installing those of package-lock.json (about 170 MB to download, once)")
+		fmt.Println("npm packages: installing those of package-lock.json (about 210 MB to download, once)")
 		// npm ci removes everything first, under whoever uses it
 		if err := npm(ctx, root, "ci"); err != nil {
 			return err
