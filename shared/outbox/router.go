@@ -166,7 +166,7 @@ func (c *Cursor) source(topic string, partition int32) string {
 	return fmt.Sprintf("%s/%d-of-%d/%s/%d", c.Incarnation, c.Shard, c.Shards, topic, partition)
 }
 
-// append adds the records's own headers: id, the placed columns, and the row's
+// appendHeaders adds a record's headers: id, the placed columns, and the row's
 // place in the outbox.
 func (r *Router) appendHeaders(dst []Header, a *arena, row *Row, source []byte, window int64) []Header {
 	dst = append(dst, Header{HeaderID, a.text(row.ID)})
