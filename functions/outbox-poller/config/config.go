@@ -156,7 +156,8 @@ func (c *Config) LogOf(shard outbox.Shard, cluster kafkacluster.Cluster) kafkalo
 
 // check checks what no setting can be judged for alone.
 func (c *Config) check(p *settings.Problems) {
-	p.Unless(c.DeadLetters == "" || c.DeadLetters != c.CursorTopic, "DEAD_LETTER_TOPIC", "is ONCEHOUSE_CURSOR_TOPIC, which is compacted and holds cursors only")
+	p.Unless(c.DeadLetters != cmp.Or(c.CursorTopic, kafkalog.DefaultCursorTopic(c.Outbox)), "DEAD_LETTER_TOPIC",
+		"is the cursor topic, which is compacted and holds cursors only")
 	c.checkDatabase(p)
 	c.Check(p, c.Brokers)
 	var err error

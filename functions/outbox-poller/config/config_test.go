@@ -93,6 +93,11 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+func TestDeadLettersIntoTheDefaultCursorTopic(t *testing.T) {
+	_, err := config.Parse(least("ONCEHOUSE_CURSOR_TOPIC=", "ONCEHOUSE_DEAD_LETTER_TOPIC=oncehouse.outbox.orders"))
+	require.ErrorContains(t, err, "holds cursors only")
+}
+
 func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 	_, err := config.Parse(map[string]string{"ONCEHOUSE_SHARDS": "many"})
 	var refused *settings.Error

@@ -20,7 +20,7 @@ type Config struct {
 	// name in the cluster.
 	Outbox string
 	Shard  outbox.Shard
-	// CursorTopic is "oncehouse.outbox.<outbox>" unless it is given.
+	// CursorTopic is DefaultCursorTopic unless it is given.
 	CursorTopic string
 	// Create makes the cursor topic if there is none.
 	Create bool
@@ -50,9 +50,12 @@ const (
 
 var outboxName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
+// DefaultCursorTopic is the cursor topic of an outbox that names none.
+func DefaultCursorTopic(outbox string) string { return "oncehouse.outbox." + outbox }
+
 func (c Config) withDefaults() (Config, error) {
 	if c.CursorTopic == "" {
-		c.CursorTopic = "oncehouse.outbox." + c.Outbox
+		c.CursorTopic = DefaultCursorTopic(c.Outbox)
 	}
 	if c.MinCompactionLag == 0 {
 		c.MinCompactionLag = defaultCompactionLag

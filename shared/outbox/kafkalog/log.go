@@ -232,6 +232,8 @@ func (l *Log) explain(err error, begun time.Time) error {
 		remedy string
 	}{
 		{[]error{kerr.UnknownTopicOrPartition, kerr.UnknownTopicID}, "a topic was deleted, or made again with fewer partitions: create it as it was"},
+		{[]error{kerr.InvalidTimestamp}, "a row's timestamp is out of the topic's range: raise message.timestamp.after.max.ms or message.timestamp.before.max.ms, or name no timestamp column"},
+		{[]error{kerr.InvalidRecord}, "the broker takes no such record: a compacted topic, say, none of a row without an aggregate id"},
 		{[]error{kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState}, "check the mechanism and the credentials"},
 		{
 			[]error{kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed},

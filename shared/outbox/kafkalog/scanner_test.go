@@ -157,6 +157,8 @@ func TestExplain(t *testing.T) {
 		kerr.TransactionalIDAuthorizationFailed: "writing transactions of oncehouse-outbox-",
 		kerr.SaslAuthenticationFailed:           "check the mechanism and the credentials",
 		kerr.InvalidTransactionTimeout:          "transaction.max.timeout.ms",
+		kerr.InvalidTimestamp:                   "message.timestamp.after.max.ms",
+		kerr.InvalidRecord:                      "without an aggregate id",
 	} {
 		explained := l.explain(err, time.Now())
 		require.ErrorIs(t, explained, err)
