@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"oncehouse/infra/build/artifact"
+	"oncehouse/infra/local/broker"
 	local "oncehouse/infra/local/dynamodb"
 	"oncehouse/infra/local/lambdahost"
 	"oncehouse/infra/local/secretsmanager"
@@ -29,6 +30,9 @@ import (
 
 // setting is the prefix of the sink's settings.
 const setting = "ONCEHOUSE_"
+
+// partitions of the template's topic here: as many as the sample events have.
+const partitions = 6
 
 // deployed is a function as a template deploys it, with servers of this machine
 // in the place of AWS's.
@@ -73,6 +77,11 @@ func (c *invokeCommand) startDeployed(ctx context.Context, root string, s *stack
 
 func (d *deployed) start(ctx context.Context, c *invokeCommand, root string, s *stack.Stack, f *template.Function, environ map[string]string) error {
 	if err := createLedger(ctx, s, environ[setting+"LEDGER_TABLE"]); err != nil {
+		return err
+	}
+	// The mapping would read it: a redelivery is told from another topic by its id.
+	topic := broker.Topic{Name: environ[setting+"TOPIC"], Partitions: partitions}
+	if err := broker.CreateTopics(ctx, s.Broker, topic); err != nil {
 		return err
 	}
 	code, err := c.code(ctx, root, f)

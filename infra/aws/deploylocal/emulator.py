@@ -17,6 +17,7 @@ from moto.awslambda import models as lambda_models
 from moto.cloudformation import models as stack_models
 from moto.cloudformation import parsing, responses
 from moto.cloudformation.exceptions import ValidationError
+from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult
 from moto.dynamodb.models.table import Table
 from moto.s3.models import s3_backends
@@ -255,6 +256,10 @@ responses.CloudFormationResponse.update_termination_protection = update_terminat
 stack_models.CloudFormationBackend.delete_stack = delete_stack
 
 
+class ChangeSetNotFound(ServiceException):
+    code = "ChangeSetNotFound"
+
+
 # moto finds a change set by its name in whatever stack, and CDK's all have one name.
 stock_get_param = responses.CloudFormationResponse._get_param
 
@@ -263,14 +268,28 @@ def get_param(self, name, if_none=None):
     value = stock_get_param(self, name, if_none)
     if name != "ChangeSetName" or self._get_action() == "CreateChangeSet":
         return value
-    stack = stock_get_param(self, "StackName")
-    for key, change_set in self.cloudformation_backend.change_sets.items():
-        if change_set.change_set_name == stock_get_param(self, name) and stack in (change_set.stack_name, change_set.stack_id):
-            value = key  # of several the latest
-    return value
+    stack, sets = stock_get_param(self, "StackName"), self.cloudformation_backend.change_sets
+    of_stack = [key for key, made in sets.items() if made.change_set_name == value and stack in (made.stack_name, made.stack_id)]
+    if value in sets or self._get_action() == "DeleteChangeSet" and not of_stack:
+        return value
+    if not of_stack:
+        raise ChangeSetNotFound(value)
+    return of_stack[-1]
 
 
 responses.CloudFormationResponse._get_param = get_param
+
+
+# For the previous value of a parameter moto gives what it resolved, not the name of
+# the parameter in Systems Manager that it would resolve again.
+stock_parse = parsing.ResourceMap.parse_ssm_parameter
+
+
+def parse_ssm_parameter(self, value, value_type):
+    return stock_parse(self, value, value_type) if value.startswith("/") else value
+
+
+parsing.ResourceMap.parse_ssm_parameter = parse_ssm_parameter
 
 
 def template_at(url, account_id, partition):

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,7 +124,9 @@ func TestTemplatesHaveWhatSAMNeeds(t *testing.T) {
 		require.Positive(t, f.Properties.Timeout)
 		require.Positive(t, f.Properties.MemorySize)
 		for _, service := range []string{"DYNAMODB", "SQS", "SECRETS_MANAGER"} {
-			require.Equal(t, "", f.Properties.Environment.Variables["AWS_ENDPOINT_URL_"+service], "declared, and AWS's own when deployed")
+			value, declared := f.Properties.Environment.Variables["AWS_ENDPOINT_URL_"+service]
+			require.True(t, declared)
+			require.Empty(t, value, "AWS's own when deployed")
 		}
 	}
 }
@@ -173,6 +176,9 @@ func TestFunctionRunsWithItsEnvironment(t *testing.T) {
 	refused, err := filepath.Glob(filepath.Join(root, "events", "refused", "*.json"))
 	require.NoError(t, err)
 	require.Len(t, table, len(files)+len(refused), "the table has a row for each file")
+	// As the shell lists them. With gaps.json before lower offsets the sink would
+	// ask Kafka for records, and no mapping delivers so.
+	slices.SortFunc(table, func(a, b []string) int { return strings.Compare(a[1], b[1]) })
 
 	args := []string{"invoke", "--dir", t.TempDir(), "--rows", "0", "--template", filepath.Join(directory, "oncehouse-production-clicks.template.json")}
 	for _, row := range table {
@@ -186,11 +192,10 @@ func TestFunctionRunsWithItsEnvironment(t *testing.T) {
 	require.Contains(t, said, ".zip, as it is deployed")
 	require.Contains(t, said, "variables of the template; for this machine: "+strings.Join(replaced, ", ")+"\n")
 	for i, row := range table {
-		from := strings.Index(said, "events/"+row[1]+"\n")
-		require.GreaterOrEqual(t, from, 0, said)
-		part := said[from:]
+		_, part, found := strings.Cut(said, "events/"+row[1]+"\n")
+		require.True(t, found, said)
 		if i+1 < len(table) {
-			part = part[:strings.Index(part, "events/"+table[i+1][1]+"\n")]
+			part, _, _ = strings.Cut(part, "events/"+table[i+1][1]+"\n")
 		}
 		check(t, row, part)
 	}
