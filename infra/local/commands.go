@@ -205,12 +205,16 @@ functions      %s
 		fmt.Printf(`  create a table   %s
   produce          kcat -P -b %s -t %s -l events/clicks.jsonl
   query            curl -sS '%s/' --data-binary "SELECT * FROM %s LIMIT 10 FORMAT PrettyCompact"
-  dead letters     curl -sS '%s' -H 'X-Amz-Target: AmazonSQS.ReceiveMessage' -d '{"QueueUrl":"%[6]s","MaxNumberOfMessages":10}'
-  ledger           curl -sS '%s/2015-03-31/functions/%s/invocations' -d '{"oncehouse":{"action":"inspect","partition":0}}'
+  dead letters     curl -sS '%s' -H 'X-Amz-Target: AmazonSQS.ReceiveMessage' -d '{"QueueUrl":"%[6]s","MaxNumberOfMessages":10,"VisibilityTimeout":0}'
+  store them       curl -sS '%s/2015-03-31/functions/%s/invocations' -d '{"oncehouse":{"action":"redrive"}}'  (when they fit: docs/runbook.md, DeadLetters)
+  ledger           curl -sS '%[7]s/2015-03-31/functions/%[8]s/invocations' -d '{"oncehouse":{"action":"inspect","partition":0}}'
 `, ddl, s.Bootstrap(), topic, clickhouse, table, letters, s.LambdaURL(), function)
 	}
 	if s.Postgres != nil {
 		explainOutbox(s)
 	}
 	fmt.Printf("\nCtrl-C stops everything; the data stay in %s.\n", shown(c.Dir))
+	if s.Postgres != nil && s.Postgres.Temporary() {
+		fmt.Println("Those of PostgreSQL do not: for root it runs as nobody, in a temporary directory.")
+	}
 }
