@@ -292,27 +292,78 @@ func post(t *testing.T, url, body string) string {
 	return string(answer)
 }
 
-// requireAnswer asks until the engine answers as expected.
-// up with an outbox: a row committed in PostgreSQL is a row in ClickHouse.
+// up with an outbox: a row committed in PostgreSQL is a row in ClickHouse. So it is
+// the next time in the same directory, also where the data of PostgreSQL are not kept
+// and the broker's cursor is of a database that is gone.
 func TestUpWithAnOutbox(t *testing.T) {
-	p := start(t, nil, "up", "--outbox", "--dir", t.TempDir(), "--kafka-port", "0", "--clickhouse-port", "0", "--postgres-port", "0")
-	clickhouse := p.says(t, `(?m)^ClickHouse +(\S+)$`)
-	database := p.says(t, `(?m)^PostgreSQL +(\S+)$`)
-	p.says(t, `Ctrl-C stops everything`)
-	ddl, err := os.ReadFile("../../events/orders.sql")
-	require.NoError(t, err)
-	post(t, clickhouse, string(ddl))
-	insert := regexp.MustCompile(`-c "(INSERT .*)"\n`).FindStringSubmatch(p.stdout.String())
-	require.NotNil(t, insert, "it says how to insert an event")
-	conn, err := pgx.Connect(t.Context(), database)
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), strings.ReplaceAll(insert[1], `\"`, `"`))
-	require.NoError(t, errors.Join(err, conn.Close(t.Context())))
-	requireAnswer(t, clickhouse, "SELECT order_id, status, amount, _key FROM orders", "7\tplaced\t12.5\torder-7\n")
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, 130, p.exit(t), p.stderr.String())
+	dir := t.TempDir()
+	for _, run := range []struct{ number, orders string }{{"7", "7\tplaced\t12.5\torder-7\n"}, {"8", "7\tplaced\t12.5\torder-7\n8\tplaced\t12.5\torder-8\n"}} {
+		p := start(t, nil, "up", "--outbox", "--dir", dir, "--kafka-port", "0", "--clickhouse-port", "0", "--postgres-port", "0")
+		clickhouse := p.says(t, `(?m)^ClickHouse +(\S+)$`)
+		database := p.says(t, `(?m)^PostgreSQL +(\S+)$`)
+		p.says(t, `Ctrl-C stops everything`)
+		ddl, err := os.ReadFile("../../events/orders.sql")
+		require.NoError(t, err)
+		post(t, clickhouse, strings.Replace(string(ddl), "CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
+		insert := regexp.MustCompile(`-c "(INSERT .*)"\n`).FindStringSubmatch(p.stdout.String())
+		require.NotNil(t, insert, "it says how to insert an event")
+		event := strings.NewReplacer(`\"`, `"`, "order-7", "order-"+run.number, `order_id\":7`, `order_id":`+run.number).Replace(insert[1])
+		conn, err := pgx.Connect(t.Context(), database)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), event)
+		require.NoError(t, errors.Join(err, conn.Close(t.Context())))
+		requireAnswer(t, clickhouse, "SELECT order_id, status, amount, _key FROM orders ORDER BY order_id", run.orders)
+		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+		require.Equal(t, 130, p.exit(t), p.stderr.String())
+	}
 }
 
+// A letter that fits after the table was mended is stored by what up says.
+func TestUpRedrives(t *testing.T) {
+	p := start(t, nil, "up", "--topic", "clicks", "--dir", t.TempDir(), "--kafka-port", "0", "--clickhouse-port", "0")
+	clickhouse := p.says(t, `(?m)^ClickHouse +(\S+)$`)
+	letters := p.says(t, `(?m)^dead letters +(\S+)$`)
+	redrive := p.says(t, `store them +curl -sS '(\S+)' -d '\{"oncehouse":\{"action":"redrive"\}\}'`)
+	p.says(t, `Ctrl-C stops everything`)
+	ddl, err := os.ReadFile("../../events/clicks.sql")
+	require.NoError(t, err)
+	post(t, clickhouse, string(ddl))
+	values, err := os.ReadFile("../../events/clicks.jsonl")
+	require.NoError(t, err)
+	client, err := kgo.NewClient(kgo.SeedBrokers(p.says(t, `(?m)^Kafka +(\S+)$`)), kgo.DefaultProduceTopic("clicks"))
+	require.NoError(t, err)
+	defer client.Close()
+	for line := range bytes.Lines(values) {
+		client.Produce(t.Context(), &kgo.Record{Value: bytes.TrimSpace(line)}, nil)
+	}
+	require.NoError(t, client.Flush(t.Context()))
+	requireAnswer(t, clickhouse, "SELECT count() FROM clicks", "20\n")
+	require.Eventually(t, func() bool {
+		return strings.Contains(peek(t, letters), "out_of_range")
+	}, patience, 20*time.Millisecond)
+	require.Contains(t, post(t, redrive, `{"oncehouse":{"action":"redrive"}}`), `"kept":{"out_of_range":1}`)
+	post(t, clickhouse, "ALTER TABLE clicks MODIFY COLUMN duration_ms UInt64")
+	require.Contains(t, post(t, redrive, `{"oncehouse":{"action":"redrive"}}`), `"redriven":1,"stored":1`)
+	requireAnswer(t, clickhouse, "SELECT count() FROM clicks", "21\n")
+	require.NotContains(t, peek(t, letters), "out_of_range")
+}
+
+// peek is a receive that hides nothing.
+func peek(t *testing.T, queue string) string {
+	t.Helper()
+	body := fmt.Sprintf(`{"QueueUrl":%q,"VisibilityTimeout":0}`, queue)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, queue, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("X-Amz-Target", "AmazonSQS.ReceiveMessage")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	answer, err := io.ReadAll(res.Body)
+	require.NoError(t, errors.Join(err, res.Body.Close()))
+	require.Equal(t, http.StatusOK, res.StatusCode, string(answer))
+	return string(answer)
+}
+
+// requireAnswer asks until the engine answers as expected.
 func requireAnswer(t *testing.T, clickhouse, query, want string) {
 	t.Helper()
 	got := ""

@@ -56,6 +56,7 @@ type Options struct {
 type Server struct {
 	options    Options
 	temporary  bool
+	created    bool
 	credential *syscall.Credential
 	port       int
 	process    *process.Process
@@ -68,6 +69,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	s, err := prepare(options)
 	if err == nil {
 		if _, missing := os.Stat(filepath.Join(s.data(), "PG_VERSION")); missing != nil {
+			s.created = true
 			err = s.initialise(ctx)
 		}
 	}
@@ -90,6 +92,12 @@ func (s *Server) URL() string {
 
 // Installation is the PostgreSQL that runs.
 func (s *Server) Installation() Installation { return s.options.Installation }
+
+// Created is true of a server whose directory held no data before Start.
+func (s *Server) Created() bool { return s.created }
+
+// Temporary is true of a server whose data go with Close.
+func (s *Server) Temporary() bool { return s.temporary }
 
 // Pid is the server's main process.
 func (s *Server) Pid() int { return s.process.Pid() }

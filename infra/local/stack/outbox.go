@@ -111,8 +111,9 @@ func (s *Stack) StartPostgres(ctx context.Context) error {
 }
 
 // StartOutbox builds and starts the poller, initialises its cursor from the
-// beginning of the table, and schedules it. StartPostgres comes before it. It is
-// stopped with the stack, or before by its own Stop. onInvocation may be nil.
+// beginning of the table, and schedules it: once for each outbox. StartPostgres
+// comes before it. It is stopped with the stack, or before by its own Stop.
+// onInvocation may be nil.
 func (s *Stack) StartOutbox(ctx context.Context, o Outbox, onInvocation func(scheduler.Invocation)) (*RunningOutbox, error) {
 	o.setDefaults()
 	begun := time.Now()
@@ -144,7 +145,7 @@ func (s *Stack) StartOutbox(ctx context.Context, o Outbox, onInvocation func(sch
 		return nil, err
 	}
 	s.invoke.add("outbox-"+o.Name, fn)
-	if err := initialise(ctx, fn); err != nil {
+	if err := s.initialise(ctx, fn); err != nil {
 		fn.Close()
 		return nil, err
 	}
@@ -156,13 +157,20 @@ func (s *Stack) StartOutbox(ctx context.Context, o Outbox, onInvocation func(sch
 	return r, nil
 }
 
-// initialise is what an operator does once. What has a cursor keeps it. A broker
-// that has just started needs a while for its first transaction.
-func initialise(ctx context.Context, fn *lambdahost.Function) error {
+// initialise is what an operator does once. What has a cursor keeps it, but for
+// one of another database: where that of an earlier stack is gone, its cursor may
+// still be with the broker. A broker that has just started needs a while for its
+// first transaction.
+func (s *Stack) initialise(ctx context.Context, fn *lambdahost.Function) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	action := "initialise"
+	if s.Postgres.Created() {
+		action = "reset"
+	}
+	event := fmt.Appendf(nil, `{"oncehouse":{"action":%q,"shard":0,"from":"beginning"}}`, action)
 	for {
-		result, err := fn.Invoke(ctx, []byte(`{"oncehouse":{"action":"initialise","shard":0,"from":"beginning"}}`))
+		result, err := fn.Invoke(ctx, event)
 		switch {
 		case err != nil:
 			return fmt.Errorf("initialise the outbox: %w", err)
