@@ -36,18 +36,19 @@ const orders = 500
 // reconnectAfter is the pause after the database was lost.
 const reconnectAfter = 100 * time.Millisecond
 
-// Prepare makes the service's table, which has to be done once. The outbox
-// table is the migration's (shared/outbox/postgres).
+// Prepare makes the service's table, which has to be done once; its name leaves
+// that of docs/outbox.md to whoever tries the examples beside it. The outbox table
+// is the migration's (shared/outbox/postgres).
 func Prepare(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, `
-		CREATE TABLE IF NOT EXISTS orders (
+		CREATE TABLE IF NOT EXISTS shop_orders (
 			order_id bigint PRIMARY KEY,
 			version  bigint NOT NULL DEFAULT 0,
 			status   text   NOT NULL DEFAULT 'new',
 			amount   numeric(12, 2) NOT NULL DEFAULT 0
 		) WITH (fillfactor = 50)`)
 	if err == nil {
-		_, err = conn.Exec(ctx, "INSERT INTO orders (order_id) SELECT generate_series(1, $1) ON CONFLICT DO NOTHING", orders)
+		_, err = conn.Exec(ctx, "INSERT INTO shop_orders (order_id) SELECT generate_series(1, $1) ON CONFLICT DO NOTHING", orders)
 	}
 	if err != nil {
 		return fmt.Errorf("make the table of orders: %w", err)
@@ -57,7 +58,7 @@ func Prepare(ctx context.Context, conn *pgx.Conn) error {
 
 // Committed is how many events are committed, by the orders' own count.
 func Committed(ctx context.Context, conn *pgx.Conn) (n int64, err error) {
-	if err := conn.QueryRow(ctx, "SELECT coalesce(sum(version), 0)::bigint FROM orders").Scan(&n); err != nil {
+	if err := conn.QueryRow(ctx, "SELECT coalesce(sum(version), 0)::bigint FROM shop_orders").Scan(&n); err != nil {
 		return 0, fmt.Errorf("count the committed events: %w", err)
 	}
 	return n, nil

@@ -123,7 +123,7 @@ func (w *writer) change(ctx context.Context, tx pgx.Tx, order int64) (int64, err
 func (w *writer) publish(ctx context.Context, tx pgx.Tx, order int64) error {
 	e := newEvent(w.random, time.Now())
 	e.OrderID = order
-	err := tx.QueryRow(ctx, "UPDATE orders SET version = version + 1, status = $2, amount = $3 WHERE order_id = $1 RETURNING version",
+	err := tx.QueryRow(ctx, "UPDATE shop_orders SET version = version + 1, status = $2, amount = $3 WHERE order_id = $1 RETURNING version",
 		order, e.Status, e.Amount.String()).Scan(&e.Version)
 	if err != nil {
 		return fmt.Errorf("change order %d: %w", order, err)
