@@ -23,7 +23,7 @@ type commands struct {
 	Setup   setupCommand   `cmd:"" help:"Check the tools and install what the stack runs."`
 	Engine  engineCommand  `cmd:"" help:"Run the ClickHouse engine alone, as a server over HTTP."`
 	Mapping mappingCommand `cmd:"" hidden:""`
-	Orders  ordersCommand  `cmd:"" hidden:""`
+	Orders  ordersCommand  `cmd:"" help:"Place orders in a PostgreSQL with an outbox, that of up --outbox say."`
 }
 
 func main() {
