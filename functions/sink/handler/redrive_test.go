@@ -3,6 +3,8 @@ package handler_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -229,6 +231,34 @@ func TestRedriveLooksIntoTheTable(t *testing.T) {
 	require.Equal(t, redrive.Answer{Redriven: 2, Stored: 1, Kept: map[string]int{}}, w.redrive(t, ""))
 	require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
 	require.Empty(t, w.letters.Held())
+}
+
+// Anybody who may write to the queue can write anything: it stays there, and the
+// letters around it are redriven.
+func TestRedriveAmongOddLetters(t *testing.T) {
+	w := lettered(t)
+	w.table.mended = true
+	odd := []func(*delivery.Letter){
+		func(l *delivery.Letter) { l.Record.Offset = -1 },
+		func(l *delivery.Letter) { l.Record.Offset = math.MaxInt64 },
+		func(l *delivery.Letter) { l.Record.Offset, l.Record.Value = math.MaxInt64, make([]byte, deadletter.MaxBody) },
+		func(l *delivery.Letter) { l.Record.Offset = math.MinInt64 },
+		func(l *delivery.Letter) { l.Lane.Pipeline = "clicks+redrive." },
+		func(l *delivery.Letter) { l.Lane.Pipeline = "clicks+redrive.x.1" },
+		func(l *delivery.Letter) { l.Lane.Pipeline = "+redrive.1.1" },
+		func(l *delivery.Letter) { l.Lane.Pipeline = "" },
+	}
+	for _, change := range odd {
+		letter := delivery.Letter{Lane: key(), Generation: 1, Code: "not_json", Record: kafka.Record{Offset: 9, Value: []byte("{}")}}
+		change(&letter)
+		require.NoError(t, w.letters.Send(t.Context(), []delivery.Letter{letter}))
+	}
+	for _, body := range []string{"", "null", "[]", "{", `{"version":1}`, strings.Repeat("[", 1<<20)} {
+		w.letters.Put([]byte(body))
+	}
+	require.Equal(t, 2, w.redrive(t, "").Redriven)
+	require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+	require.Zero(t, w.redrive(t, "").Redriven)
 }
 
 // Headers by which the outbox's repeats are known are of the attempt that failed.
