@@ -58,7 +58,7 @@ const (
 type Envelope struct {
 	delivery.Letter
 	// Omitted names what Record lacks, OmittedSize its bytes and OmittedHash
-	// its SHA-256 in hexadecimal: of the value, or of what ContentHash says.
+	// its SHA-256 in hexadecimal: of the value, or of what contentHash says.
 	Omitted     Omission
 	OmittedSize int64
 	OmittedHash string
@@ -95,7 +95,7 @@ func New(l delivery.Letter, maxBody int) Envelope {
 			return e
 		}
 	}
-	e.Omitted, e.OmittedSize, e.OmittedHash = OmitRecord, contentSize(full), ContentHash(full)
+	e.Omitted, e.OmittedSize, e.OmittedHash = OmitRecord, contentSize(full), contentHash(full)
 	e.Record.Key, e.Record.Value, e.Record.Headers = nil, nil, nil
 	return e
 }
@@ -107,15 +107,15 @@ func (e Envelope) Complete(r kafka.Record) bool {
 	case OmitValue:
 		return r.Offset == e.Record.Offset && r.Value != nil && int64(len(r.Value)) == e.OmittedSize && hexSum(r.Value) == e.OmittedHash
 	case OmitRecord:
-		return r.Offset == e.Record.Offset && contentSize(r) == e.OmittedSize && ContentHash(r) == e.OmittedHash
+		return r.Offset == e.Record.Offset && contentSize(r) == e.OmittedSize && contentHash(r) == e.OmittedHash
 	default:
-		return r.Offset == e.Record.Offset && ContentHash(r) == ContentHash(e.Record)
+		return r.Offset == e.Record.Offset && contentHash(r) == contentHash(e.Record)
 	}
 }
 
-// ContentHash is the SHA-256, in hexadecimal, of key, value and headers, each
+// contentHash is the SHA-256, in hexadecimal, of key, value and headers, each
 // with its length before it as 8 bytes, little endian; of null that is all ones.
-func ContentHash(r kafka.Record) string {
+func contentHash(r kafka.Record) string {
 	h := sha256.New()
 	part := func(b []byte) {
 		var n [8]byte

@@ -203,7 +203,7 @@ func (s *Script) run(v *Invocation, args []Arg) (string, error) {
 	if err := v.Step.Outcome.Err; err != nil {
 		out = err.Error()
 	}
-	return out + TallyText(v.Step.Outcome.Tally) + "\n" + w.State(), nil
+	return out + tallyText(v.Step.Outcome.Tally) + "\n" + w.State(), nil
 }
 
 func plan(args []Arg) (stop string, faults map[string]string, err error) {
@@ -225,8 +225,8 @@ func plan(args []Arg) (stop string, faults map[string]string, err error) {
 	return stop, faults, nil
 }
 
-// TallyText is what of a tally is not zero, records aside.
-func TallyText(t delivery.Tally) string {
+// tallyText is what of a tally is not zero, records aside.
+func tallyText(t delivery.Tally) string {
 	var out strings.Builder
 	for _, c := range []struct {
 		name string

@@ -280,8 +280,8 @@ func (w *World) rebase() error {
 	return err
 }
 
-// LedgerText is the entry in one line.
-func (w *World) LedgerText() string {
+// ledgerText is the entry in one line.
+func (w *World) ledgerText() string {
 	e := w.Entry
 	out := fmt.Sprintf("generation=%d next=%d", e.Generation, e.Next)
 	if len(e.Skipped) > 0 {
@@ -308,7 +308,7 @@ func (w *World) LedgerText() string {
 
 // State is the world in lines, as the scenarios show it.
 func (w *World) State() string {
-	out := "table " + w.Table.String() + "\nledger " + w.LedgerText()
+	out := "table " + w.Table.String() + "\nledger " + w.ledgerText()
 	if len(w.Letters) > 0 {
 		out += "\nletters " + offsets.Of(slices.Sorted(maps.Keys(w.Letters))...).String()
 	}

@@ -194,8 +194,8 @@ func (d *Database) Snapshot() outbox.Snapshot {
 	return outbox.Snapshot{Text: s.String(), LSN: d.lsn, Identity: d.identity, LastSeq: d.seq}
 }
 
-// Visible are the rows of a window that are still there, in the order of seq.
-func (d *Database) Visible(w outbox.Window, after int64) ([]outbox.Row, error) {
+// visible are the rows of a window that are still there, in the order of seq.
+func (d *Database) visible(w outbox.Window, after int64) ([]outbox.Row, error) {
 	from, err := parse(w.From)
 	if err != nil {
 		return nil, err
@@ -272,7 +272,7 @@ func (t *Table) Rows(ctx context.Context, w outbox.Window, after int64) iter.Seq
 	return func(yield func(outbox.Row, error) bool) {
 		var rows []outbox.Row
 		err := t.Effects.perform(ctx, "rows", func() (err error) {
-			rows, err = t.DB.Visible(w, after)
+			rows, err = t.DB.visible(w, after)
 			return err
 		})
 		if err != nil {
