@@ -16,8 +16,7 @@ import (
 // of it is left, connections neither.
 func TestForward(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := io.Copy(w, r.Body)
-		require.NoError(t, err)
+		_, _ = io.Copy(w, r.Body) // what is cut short is seen below
 	}))
 	t.Cleanup(server.Close)
 	f, err := forward(t.Context(), "127.0.0.1:0", strings.TrimPrefix(server.URL, "http://"))
@@ -29,8 +28,7 @@ func TestForward(t *testing.T) {
 		got, err := io.ReadAll(res.Body)
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
-		require.Equal(t, len(body), len(got))
-		require.Equal(t, body, got)
+		require.True(t, bytes.Equal(body, got), "%d bytes of %d", len(got), len(body)) // too long to print
 	}
 	idle, err := net.Dial("tcp", f.Addr().String())
 	require.NoError(t, err)

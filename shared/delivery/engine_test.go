@@ -86,7 +86,7 @@ func TestTheLastInsertIsCommitted(t *testing.T) {
 				require.ErrorAs(t, report.Err, &e)
 				require.Equal(t, ReasonOutOfTime, e.Reason)
 				require.Nil(t, p.entry.Intent)
-				require.EqualValues(t, p.stored.Len(), p.entry.Next, "what is stored is committed")
+				require.Equal(t, p.stored.Len(), p.entry.Next, "what is stored is committed")
 				want := 1
 				if over >= rules.ClockMargin {
 					want = 2

@@ -143,7 +143,7 @@ func (a *account) letters(ctx context.Context, c *config.Config, p config.Pipeli
 	for _, id := range ids {
 		inStack = inStack || path(id) == path(queue)
 	}
-	say("", "queue %s: 14 days, encrypted", c.LettersQueue(p))
+	say("", "queue %s: 14 days, by TLS only", c.LettersQueue(p))
 	return errors.Join(
 		same("whether the stack has queue "+queue, true, inStack),
 		same("the retention of "+queue, "1209600", made.Attributes[string(sqstypes.QueueAttributeNameMessageRetentionPeriod)]),
