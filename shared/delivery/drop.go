@@ -9,7 +9,7 @@ import (
 	"oncehouse/shared/offsets"
 )
 
-// Headers that the outbox writes (docs/outbox): where a record was first
+// Headers that the outbox writes (shared/outbox): where a record was first
 // published, and its place in the outbox.
 const (
 	HeaderSource   = "oncehouse-source"

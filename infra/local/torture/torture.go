@@ -8,11 +8,11 @@
 //		err = errors.Join(err, r.Verdict()) // did it keep its promise; did a control fail, as it must
 //	}
 //
-// A [Subject] is one such way. Subjects (subjects.go) runs them one after
-// another: our three guarantees, and what they are held against: a naive
-// function that trusts a token made from the bounds of its batch (naive/), and
-// ClickHouse's own Kafka table engine with a materialized view. The last one is
-// the whole chain, from a commit in PostgreSQL (chain.go).
+// A [Subject] is one such way. They run one after another (subject.go): our
+// three guarantees, and what they are held against: a naive function that trusts
+// a token made from the bounds of its batch (naive/), and ClickHouse's own Kafka
+// table engine with a materialized view. The last one is the whole chain, from a
+// commit in PostgreSQL (chain.go).
 //
 // # What is real
 //
@@ -21,8 +21,9 @@
 // Proxies stand between the function and the engine, the function and its
 // ledger, and the mapping and the function. They see the moment to strike
 // (trap.go): before, during and after an insert or a write to the ledger, and
-// they lose answers after the work is done. Batches are cut anew after each failure, and each time the mapping is
-// killed; half of these times a part of what was committed comes again, too.
+// they lose answers after the work is done. Batches are cut anew after each
+// failure, and each time the mapping is killed; half of these times a part of what
+// was committed comes again, too.
 //
 // # What decides
 //
@@ -110,6 +111,12 @@ func runOne(ctx context.Context, l *lab, e entry, steps []Step) (Result, error) 
 	defer subject.Stop()
 	t := &trial{Options: l.Options, name: e.name, subject: subject, steps: steps}
 	return t.run(ctx)
+}
+
+// Check is an error where there is no subject of a name.
+func Check(names []string) error {
+	_, err := choose(names)
+	return err
 }
 
 func choose(names []string) ([]entry, error) {
