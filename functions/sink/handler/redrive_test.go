@@ -241,7 +241,9 @@ func TestRedriveAmongOddLetters(t *testing.T) {
 	odd := []func(*delivery.Letter){
 		func(l *delivery.Letter) { l.Record.Offset = -1 },
 		func(l *delivery.Letter) { l.Record.Offset = math.MaxInt64 },
-		func(l *delivery.Letter) { l.Record.Offset, l.Record.Value = math.MaxInt64, make([]byte, deadletter.MaxBody) },
+		func(l *delivery.Letter) {
+			l.Record.Offset, l.Record.Value = math.MaxInt64, make([]byte, deadletter.MaxBody)
+		},
 		func(l *delivery.Letter) { l.Record.Offset = math.MinInt64 },
 		func(l *delivery.Letter) { l.Lane.Pipeline = "clicks+redrive." },
 		func(l *delivery.Letter) { l.Lane.Pipeline = "clicks+redrive.x.1" },

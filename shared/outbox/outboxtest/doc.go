@@ -3,7 +3,7 @@
 // Kafka, and the verdict over the two.
 //
 //	app := outboxtest.NewApplication(db, rng)
-//	sink := outboxtest.NewSink(records) // sees aborted attempts, and has the sink's own drop rule
+//	sink, err := outboxtest.NewSink(records) // sees aborted attempts, and has the sink's own drop rule
 //	for range 300 {
 //		app.Step()
 //	}
