@@ -1,10 +1,15 @@
 package postgres_test
 
 import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	local "oncehouse/infra/local/postgres"
 	"oncehouse/shared/outbox/postgres"
 )
 
@@ -61,4 +66,37 @@ func TestTimestampsOutOfRange(t *testing.T) {
 	require.EqualValues(t, 1774746000000, found[0].Timestamp)
 	require.Zero(t, found[1].Timestamp)
 	require.Zero(t, found[2].Timestamp)
+}
+
+// A transaction of many rows (a migration, say, that gives all rows one xid) is
+// read in pages, too: each begins in the index where the last one ended.
+func TestPagesOfOneTransaction(t *testing.T) {
+	const all = 100_000
+	found, err := local.FindAll(root)
+	require.NoError(t, err)
+	for _, installation := range found {
+		server := shared
+		if installation != shared.Installation() {
+			server = start(t, local.Options{Installation: installation})
+		}
+		d := migrated(t, server)
+		d.fill(all, all, 1)
+		xid := query[string](t, d.Conn, "SELECT max(xid::text) FROM outbox")
+		to := snapshot(t, d.table(postgres.Config{})).Text
+		reader := d.connect()
+		for _, setting := range postgres.Session(postgres.Config{}) {
+			exec(t, reader, "SELECT set_config($1, $2, false)", setting[0], setting[1])
+		}
+		_, page := postgres.Statements(t, reader, postgres.Config{Schema: d.schema})
+		exec(t, reader, "PREPARE page(pg_snapshot,pg_snapshot,bigint,bigint,xid8,xid8,bigint) AS "+page)
+		for _, after := range []int{0, all / 2, all - 10} {
+			plan := strings.Join((&database{Conn: reader, t: t}).strings(fmt.Sprintf(
+				"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, BUFFERS) EXECUTE page('1:1:', '%s', %d, %d, '%s', '%s', 1000)", to, after, after+10, xid, xid)), "\n")
+			hit := regexp.MustCompile(`shared hit=(\d+)`).FindStringSubmatch(plan)
+			require.NotNil(t, hit, plan)
+			buffers, err := strconv.Atoi(hit[1])
+			require.NoError(t, err)
+			require.Less(t, buffers, 50, "%s after %d\n%s", installation, after, plan)
+		}
+	}
 }

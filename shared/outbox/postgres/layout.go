@@ -100,7 +100,10 @@ func chart(c Config, h history) string {
 
 // page reads the rows of a window ($1, $2] with seq in ($3, $4], of which those of
 // the first range have an xid from $5 to $6; as many as $7 bytes of stored payload
-// hold, and at least one. Of a row that may not be the last one, more is true.
+// hold, and at least one. Of a row that may not be the last one, more is true. The
+// ends of that range are apart because the index knows where seq begins and ends in
+// one xid only (up to PostgreSQL 17): each page of a large transaction, which is one of
+// them, would look at all rows of it that are left.
 func page(c Config, columns map[string]column) string {
 	list := []string{
 		"{seq}", quote(c.Columns.ID), quote(c.Columns.AggregateType), quote(c.Columns.AggregateID), quote(c.Columns.Type),
@@ -119,7 +122,11 @@ func page(c Config, columns map[string]column) string {
 		WHERE pg_visible_in_snapshot({xid}, $2) AND {seq} > $3 AND {seq} <= $4` + c.shard()
 	return c.fill("SELECT " + strings.Join(names, ", ") + ` FROM (
 		SELECT *, sum(cost) OVER (ORDER BY c0) AS size FROM (
-			` + rows + ` AND {xid} >= $5 AND {xid} <= $6
+			` + rows + ` AND {xid} = $5
+			UNION ALL
+			` + rows + ` AND {xid} > $5 AND {xid} < $6
+			UNION ALL
+			` + rows + ` AND {xid} = $6 AND $6 > $5
 			UNION ALL
 			` + rows + ` AND {xid} = ANY (ARRAY(SELECT pg_snapshot_xip($1)))
 		) r

@@ -316,14 +316,14 @@ func TestIndexIsUsed(t *testing.T) {
 	chart, page := postgres.Statements(t, reader, postgres.Config{Schema: d.schema})
 	exec(t, reader, "PREPARE chart(pg_snapshot, pg_snapshot, bigint) AS "+chart)
 	exec(t, reader, "PREPARE page(pg_snapshot,pg_snapshot,bigint,bigint,xid8,xid8,bigint) AS "+page)
-	for _, statement := range []string{
-		fmt.Sprintf("EXECUTE chart('%s', '%s', 0)", from, to),
-		fmt.Sprintf("EXECUTE page('%s', '%s', 0, %d, '%s', '%s', 1000)", from, to, seq, strings.Split(from, ":")[1], strings.Split(to, ":")[1]),
+	for statement, looks := range map[string]int{
+		fmt.Sprintf("EXECUTE chart('%s', '%s', 0)", from, to): 2,
+		fmt.Sprintf("EXECUTE page('%s', '%s', 0, %d, '%s', '%s', 1000)", from, to, seq, strings.Split(from, ":")[1], strings.Split(to, ":")[1]): 4,
 	} {
 		plan := strings.Join((&database{Conn: reader, t: t}).strings("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, BUFFERS) "+statement), "\n")
 		require.NotContains(t, plan, "Seq Scan", plan)
-		require.Equal(t, 2, strings.Count(plan, "outbox_xid_seq"), plan)
-		require.Equal(t, 2, strings.Count(plan, "Index Cond: ((xid"), plan)
+		require.Equal(t, looks, strings.Count(plan, "outbox_xid_seq"), plan)
+		require.Equal(t, looks, strings.Count(plan, "Index Cond: ((xid"), plan)
 		// It looks at no other row than the two.
 		require.NotContains(t, plan, "Rows Removed", plan)
 	}
