@@ -1,7 +1,7 @@
 // Package redrive sends dead letters back through the engine that they fell out
 // of, exactly once: after the table was mended, or the settings.
 //
-//	r := redrive.New(redrive.Options{Pipeline: "clicks", Rules: rules, Ports: ports, Queue: letters, Parallel: 4})
+//	r, err := redrive.New(redrive.Options{Pipeline: "clicks", Rules: rules, Ports: ports, Queue: letters, Parallel: 4})
 //	answer, err := r.Run(ctx, traits, redrive.Request{Max: 1000}, stop)
 //
 // Every letter has a lane of its own in the ledger, named after the record:

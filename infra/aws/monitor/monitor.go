@@ -3,10 +3,11 @@
 // that shows all pipelines side by side.
 //
 //	monitor.NewPipeline(stack, "Monitor", monitor.PipelineProps{...})
+//	monitor.NewOutbox(stack, "Monitor", monitor.OutboxProps{...})
 //	monitor.NewLedger(stack, "Monitor", monitor.LedgerProps{...})
 //	monitor.NewOverview(stack, "Overview", monitor.OverviewProps{...})
 //
-// Every metric that the sink emits (shared/metrics) is in an alarm or a widget.
+// Every metric that a function emits (shared/metrics) is in an alarm or a widget.
 // Every alarm is called <function>-<heading>, and docs/runbook.md has that
 // heading: its description links there.
 package monitor

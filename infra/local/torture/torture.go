@@ -3,9 +3,9 @@
 // random and at chosen moments, on a schedule that a seed determines.
 //
 //	results, err := torture.Run(ctx, s, torture.Options{Kills: 1000, Controls: 250, Seed: 1, Out: os.Stdout})
-//	for _, r := range results {
-//		fmt.Println(r)              // TORTURE {...}
-//		err = errors.Join(err, r.Verdict()) // did it keep its promise; did a control fail, as it must
+//	for i := range results {
+//		fmt.Println(&results[i])                     // TORTURE {...}
+//		err = errors.Join(err, results[i].Verdict()) // did it keep its promise; did a control fail, as it must
 //	}
 //
 // A [Subject] is one such way. They run one after another (subject.go): our
