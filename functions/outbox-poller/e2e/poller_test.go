@@ -25,6 +25,7 @@ func TestPoller(t *testing.T) {
 	s := start(t)
 	t.Run("Publishes", s.testPublishes)
 	t.Run("KilledAtAnyMoment", s.testKilledAtAnyMoment)
+	t.Run("Frozen", s.testFrozen)
 	t.Run("TwoAtOnce", s.testTwoAtOnce)
 	t.Run("RowHalts", s.testRowHalts)
 	t.Run("TopicMissing", s.testTopicMissing)
