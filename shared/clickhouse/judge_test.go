@@ -57,6 +57,8 @@ func TestJudge(t *testing.T) {
 		"plain":      {engine: plainTable},
 		"replicated": {engine: replicatedTable},
 		"shared":     {engine: sharedTable},
+		"plain without provenance": {engine: plainTable, change: func(f *facts, _ *Config) { f.columns = f.columns[3:] },
+			problem: "whether an insert in doubt was stored could never be known", remedy: "ADD COLUMN `_offset` Int64"},
 		"replicated without provenance": {engine: replicatedTable, change: func(f *facts, _ *Config) { f.columns = f.columns[3:] },
 			warning: "no provenance columns"},
 		"replay by probe without provenance": {engine: replicatedTable, change: func(f *facts, c *Config) { f.columns = f.columns[3:]; c.Rules.Replay = delivery.ReplayProbe },
