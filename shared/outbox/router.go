@@ -45,6 +45,9 @@ type Routing struct {
 	Placement string
 	// TypeColumn is the name by which Placement means Row.Type; "" is "type".
 	TypeColumn string
+	// Columns are the columns that a record is made of: read from others, the same
+	// row would be another record, in another partition perhaps.
+	Columns []string
 	// Tombstones is route.tombstone.on.empty.payload: a NULL payload becomes a
 	// tombstone. Without, such a row cannot be published. It is no part of the
 	// hash: a row that waits for it was never published otherwise.
@@ -126,11 +129,11 @@ func (r *Router) Columns() []string { return slices.Clone(r.columns) }
 func (r *Router) Hash() string { return r.hash }
 
 func (r *Router) computeHash() string {
-	parts := []string{routingVersion, r.routing.Topic}
+	var headers []string
 	for _, p := range r.headers {
-		parts = append(parts, p.column, p.header)
+		headers = append(headers, p.column, p.header)
 	}
-	text, err := json.Marshal(parts) // one text for one list
+	text, err := json.Marshal([][]string{{routingVersion, r.routing.Topic}, r.routing.Columns, headers}) // one text for one list
 	if err != nil {
 		panic(err) // strings always marshal
 	}

@@ -80,6 +80,8 @@ func TestRoutingHash(t *testing.T) {
 		func(r *outbox.Routing) { r.Placement = "" },
 		func(r *outbox.Routing) { r.Placement = "type:header:type" },
 		func(r *outbox.Routing) { r.Placement = "type:header:eventType,a:header" },
+		func(r *outbox.Routing) { r.Columns = []string{"id", "customer"} },
+		func(r *outbox.Routing) { r.Columns = []string{"id", "order"} },
 	} {
 		changed := base
 		change(&changed)

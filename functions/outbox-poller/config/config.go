@@ -43,7 +43,7 @@ type Config struct {
 
 	IDColumn            string `env:"ID_COLUMN" envDefault:"id" match:"identifier" doc:"The event's id. It becomes the header id."`
 	AggregateTypeColumn string `env:"AGGREGATE_TYPE_COLUMN" envDefault:"aggregatetype" match:"identifier" doc:"What the topic's name is made of."`
-	AggregateIDColumn   string `env:"AGGREGATE_ID_COLUMN" envDefault:"aggregateid" match:"identifier" doc:"The record's key: what events are kept in order by."`
+	AggregateIDColumn   string `env:"AGGREGATE_ID_COLUMN" envDefault:"aggregateid" match:"identifier" doc:"The record's key: what events are kept in order by. It also decides the shard: with more than one, never change it without first moving the outbox to one."`
 	TypeColumn          string `env:"TYPE_COLUMN" envDefault:"type" match:"identifier" doc:"The event's type, for HEADERS."`
 	PayloadColumn       string `env:"PAYLOAD_COLUMN" envDefault:"payload" match:"identifier" doc:"The record's value, as PostgreSQL prints it: jsonb, json, text or bytea."`
 	SeqColumn           string `env:"SEQ_COLUMN" envDefault:"seq" match:"identifier" doc:"The identity that says in which order rows were inserted."`
@@ -163,6 +163,7 @@ func (c *Config) check(p *settings.Problems) {
 	var err error
 	c.router, err = outbox.NewRouter(outbox.Routing{
 		Topic: c.TopicTemplate, Placement: strings.Join(c.Headers, ","), TypeColumn: c.TypeColumn, Tombstones: c.Tombstones,
+		Columns: []string{c.IDColumn, c.AggregateTypeColumn, c.AggregateIDColumn, c.PayloadColumn, c.SeqColumn, c.XIDColumn},
 	})
 	if err != nil { // what only the router knows
 		p.AddWhole(err)

@@ -98,6 +98,17 @@ func TestDeadLettersIntoTheDefaultCursorTopic(t *testing.T) {
 	require.ErrorContains(t, err, "holds cursors only")
 }
 
+// A window that was begun with other columns is not finished with these (O34).
+func TestColumnsAreInTheRoutingHash(t *testing.T) {
+	seen := map[string]bool{}
+	for _, set := range []string{"ID_COLUMN", "AGGREGATE_TYPE_COLUMN", "AGGREGATE_ID_COLUMN", "PAYLOAD_COLUMN", "SEQ_COLUMN", "XID_COLUMN", "OUTBOX"} {
+		cfg, err := config.Parse(least("ONCEHOUSE_" + set + "=other"))
+		require.NoError(t, err)
+		require.False(t, seen[cfg.Router().Hash()], set)
+		seen[cfg.Router().Hash()] = true
+	}
+}
+
 func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 	_, err := config.Parse(map[string]string{"ONCEHOUSE_SHARDS": "many"})
 	var refused *settings.Error
