@@ -26,10 +26,8 @@ import (
 	"oncehouse/infra/local/template"
 	"oncehouse/shared/ledger/dynamo"
 	"oncehouse/shared/secrets"
+	"oncehouse/shared/settings"
 )
-
-// setting is the prefix of the sink's settings.
-const setting = "ONCEHOUSE_"
 
 // partitions of the template's topic here: as many as the sample events have.
 const partitions = 6
@@ -62,7 +60,7 @@ func (c *invokeCommand) startDeployed(ctx context.Context, root string, s *stack
 	if err != nil {
 		return nil, err
 	}
-	d := &deployed{table: tableName{environ[setting+"CLICKHOUSE_DATABASE"], environ[setting+"CLICKHOUSE_TABLE"]}}
+	d := &deployed{table: tableName{environ[settings.Prefix+"CLICKHOUSE_DATABASE"], environ[settings.Prefix+"CLICKHOUSE_TABLE"]}}
 	if d.table.database == "" || d.table.name == "" {
 		return nil, fmt.Errorf("%s is no sink: no table is in its environment", f.Name)
 	}
@@ -76,11 +74,11 @@ func (c *invokeCommand) startDeployed(ctx context.Context, root string, s *stack
 }
 
 func (d *deployed) start(ctx context.Context, c *invokeCommand, root string, s *stack.Stack, f *template.Function, environ map[string]string) error {
-	if err := createLedger(ctx, s, environ[setting+"LEDGER_TABLE"]); err != nil {
+	if err := createLedger(ctx, s, environ[settings.Prefix+"LEDGER_TABLE"]); err != nil {
 		return err
 	}
 	// The mapping would read it: a redelivery is told from another topic by its id.
-	topic := broker.Topic{Name: environ[setting+"TOPIC"], Partitions: partitions}
+	topic := broker.Topic{Name: environ[settings.Prefix+"TOPIC"], Partitions: partitions}
 	if err := broker.CreateTopics(ctx, s.Broker, topic); err != nil {
 		return err
 	}
@@ -122,19 +120,19 @@ func localise(environ map[string]string, s *stack.Stack, vault string) (changed 
 		"AWS_ENDPOINT_URL_DYNAMODB": s.DynamoDB.Endpoint(), "AWS_ENDPOINT_URL_SQS": s.Queue.Endpoint(),
 		"AWS_ENDPOINT_URL_SECRETS_MANAGER": vault,
 		"AWS_ACCESS_KEY_ID":                "local", "AWS_SECRET_ACCESS_KEY": "local",
-		setting + "CLICKHOUSE_URL": s.Engine.URL(),
+		settings.Prefix + "CLICKHOUSE_URL": s.Engine.URL(),
 	}
 	unset := []string{"CLICKHOUSE_SERVER_NAME", "CLICKHOUSE_CA_FILE", "CLICKHOUSE_PROXY"}
-	if environ[setting+"KAFKA_BROKERS"] != "" {
-		set[setting+"KAFKA_BROKERS"] = s.Bootstrap()
+	if environ[settings.Prefix+"KAFKA_BROKERS"] != "" {
+		set[settings.Prefix+"KAFKA_BROKERS"] = s.Bootstrap()
 		unset = append(unset, "KAFKA_AUTH", "KAFKA_TLS", "KAFKA_SECRET", "KAFKA_CA_FILE")
 	}
 	maps.Copy(environ, set)
 	changed = slices.Collect(maps.Keys(set))
 	for _, name := range unset {
-		if _, ok := environ[setting+name]; ok {
-			delete(environ, setting+name)
-			changed = append(changed, setting+name)
+		if _, ok := environ[settings.Prefix+name]; ok {
+			delete(environ, settings.Prefix+name)
+			changed = append(changed, settings.Prefix+name)
 		}
 	}
 	slices.Sort(changed)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"oncehouse/functions/outbox-poller/handler"
 	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/dynamodb"
 	"oncehouse/infra/local/lambdahost"
@@ -176,7 +177,7 @@ func (s *Stack) initialise(ctx context.Context, fn *lambdahost.Function) error {
 			return fmt.Errorf("initialise the outbox: %w", err)
 		case result.FunctionError == "", result.ErrorType == outbox.ReasonInitialised:
 			return nil
-		case result.ErrorType != failed:
+		case result.ErrorType != handler.ReasonFailed: // it stays
 			return fmt.Errorf("initialise the outbox: %s", result.ErrorMessage)
 		}
 		select {
@@ -186,9 +187,6 @@ func (s *Stack) initialise(ctx context.Context, fn *lambdahost.Function) error {
 		}
 	}
 }
-
-// failed is the poller's error type for what may be over the next time.
-const failed = "OutboxFailed"
 
 // outboxEnvironment is what deployment would set, with this machine's addresses.
 func (s *Stack) outboxEnvironment(o Outbox) (map[string]string, error) {
