@@ -30,6 +30,7 @@ import (
 	"oncehouse/infra/local/demo/chain"
 	"oncehouse/infra/local/process"
 	"oncehouse/infra/local/repository"
+	"oncehouse/infra/local/torture"
 	"oncehouse/shared/delivery"
 )
 
@@ -424,6 +425,8 @@ func TestWhatIsMissing(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, taken.Close()) }()
 	port := taken.Addr().(*net.TCPAddr).Port
+	misspelt := filepath.Join(t.TempDir(), "pipelines.yaml")
+	require.NoError(t, os.WriteFile(misspelt, []byte("pipelines: [{topic: clicks, guarantee: twice, settings: {SEND_WINDO: 1s}}]"), 0o600))
 	for name, c := range map[string]struct {
 		path []string // the tools there are; nil for all
 		args []string
@@ -439,8 +442,11 @@ func TestWhatIsMissing(t *testing.T) {
 			"no Kafka broker answers at 127.0.0.1:"},
 		"broker that runs has the port": {nil, []string{"up", "--clickhouse-port=0", fmt.Sprintf("--kafka-port=%d", port), fmt.Sprintf("--kafka=127.0.0.1:%d", freePort(t))},
 			"no Kafka broker answers at 127.0.0.1:"},
-		"topic": {nil, []string{"up", "--table=clicks"}, "--topic is missing"},
-		"file":  {nil, []string{"up", "--pipelines=/nowhere.yaml"}, "/nowhere.yaml"},
+		"topic":   {nil, []string{"up", "--table=clicks"}, "--topic is missing"},
+		"subject": {nil, []string{"torture", "--subjects=exactly-once,never"}, "there is no subject never: choose among exactly-once, "},
+		"settings": {nil, []string{"up", "--kafka-port=0", "--clickhouse-port=0", "--pipelines=" + misspelt},
+			"configure pipeline clicks: "},
+		"file": {nil, []string{"up", "--pipelines=/nowhere.yaml"}, "/nowhere.yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var env []string
@@ -456,6 +462,15 @@ func TestWhatIsMissing(t *testing.T) {
 			require.Equal(t, 1, strings.Count(p.stderr.String(), "\n"), p.stderr.String())
 		})
 	}
+}
+
+// A report is not lost because its directory is not there.
+func TestReportOfTorture(t *testing.T) {
+	c := tortureCommand{Kills: 9, Report: filepath.Join(t.TempDir(), "a", "report.html")}
+	require.NoError(t, c.prepare())
+	require.Equal(t, 2, c.Controls)
+	require.NoError(t, c.write(&torture.Report{}))
+	require.FileExists(t, c.Report)
 }
 
 // A tool that is there and too old is named like one that is missing.

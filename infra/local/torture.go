@@ -33,11 +33,8 @@ func (c *tortureCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Controls == 0 {
-		c.Controls = max(1, c.Kills/4)
-	}
-	if c.Kills < 1 || c.Controls < 1 {
-		return fmt.Errorf("--kills is %d and --controls %d: at least 1 expected", c.Kills, c.Controls)
+	if err := c.prepare(); err != nil {
+		return err
 	}
 	s, err := stack.Start(ctx, stack.Options{Root: root, Dir: c.Dir, Fresh: true, Kafka: c.Kafka, Status: os.Stdout})
 	if err != nil {
@@ -66,6 +63,23 @@ func (c *tortureCommand) Run(ctx context.Context) error {
 		failed = errors.Join(failed, results[i].Verdict())
 	}
 	return failed
+}
+
+// prepare finds out now what would be a pity in an hour.
+func (c *tortureCommand) prepare() error {
+	if c.Controls == 0 {
+		c.Controls = max(1, c.Kills/4)
+	}
+	if c.Kills < 1 || c.Controls < 1 {
+		return fmt.Errorf("--kills is %d and --controls %d: at least 1 expected", c.Kills, c.Controls)
+	}
+	if err := torture.Check(c.Subjects); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(c.Report), 0o750); err != nil {
+		return fmt.Errorf("make the report's directory: %w", err)
+	}
+	return nil
 }
 
 // command is how to repeat the run.

@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"oncehouse/functions/sink/config"
 	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/dynamodb"
 	"oncehouse/infra/local/lambdahost"
@@ -108,10 +109,17 @@ type Running struct {
 
 // StartPipeline makes the topic and starts function and mapping. adjust may
 // change what the mapping is told (faults); nil changes nothing. It is stopped
-// with the stack, or before by its own Stop.
+// with the stack, or before by its own Stop. Error: among others, every setting
+// that keeps the function from starting.
 func (s *Stack) StartPipeline(ctx context.Context, p Pipeline, adjust func(*mapping.Config)) (*Running, error) {
 	p.setDefaults()
 	begun := time.Now()
+	if p.Bootstrap == "" { // another program has settings of its own
+		// The function would say so, too: at the first record.
+		if _, err := config.Parse(s.environment(p)); err != nil {
+			return nil, fmt.Errorf("configure pipeline %s: %w", p.Name, err)
+		}
+	}
 	topic := broker.Topic{Name: p.Topic, Partitions: p.Partitions, Config: map[string]string{"retention.ms": "-1"}}
 	if err := broker.CreateTopics(ctx, s.Broker, topic); err != nil {
 		return nil, err
