@@ -167,7 +167,7 @@ func (m *Machine) proceed() Step {
 		return m.refuse(&Error{
 			Kind: Fatal, Reason: ReasonPositionUnproven,
 			Message: fmt.Sprintf("offset %d comes late and its outbox position is not above what its source has settled: it may be a repeat or a first", s.undecided.Offset),
-			Remedy:  "compare the outbox row named by header id with the table; then begin a new generation, or redrive the record without its oncehouse-* headers",
+			Remedy:  "compare the outbox row named by header id with the table; then begin a new generation, or invoke the function with an event of that record without its oncehouse-* headers",
 		})
 	}
 	m.pass.DuplicatesSuppressed, m.pass.AbortedDuplicatesSuppressed, m.pass.ForeignPositions = s.suppressed, s.aborted, s.foreign
