@@ -97,6 +97,7 @@ func (l *Log) drop() {
 	if l.client != nil {
 		l.client.Close()
 		l.client = nil
+		l.slab = slab{} // the client's promises may still be on their way through it
 	}
 }
 
