@@ -3,7 +3,6 @@ package kafkasource
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -11,43 +10,39 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncehouse/shared/kafka"
+	"oncehouse/shared/kafkapartition"
 	"oncehouse/shared/offsets"
 )
 
-// reader is one Fetch under way: plain fetch requests rather than a consumer,
-// because a consumer says nothing about offsets that hold no record, and the end
-// of the wanted range may be one of them.
+// reader is one Fetch under way.
 type reader struct {
 	client  *kgo.Client
 	tp      kafka.TopicPartition
 	of      offsets.Set
 	offset  int64 // the next one to ask for
-	topicID [16]byte
-	leader  int32
 	records []kafka.Record
 }
 
-var errNoProgress = errors.New("the broker returns no record below its high watermark")
-
 func (r *reader) run(ctx context.Context) error {
-	failures, located := 0, false
-	for {
+	var at *kafkapartition.Partition // nil: to be located
+	for failures := 0; ; {
 		done, err := false, error(nil)
-		if !located {
-			err = r.findLeader(ctx)
+		if at == nil {
+			at, err = kafkapartition.Locate(ctx, r.client, r.tp.Topic, r.tp.Partition)
 		}
 		if err == nil {
-			done, err = r.step(ctx)
+			done, err = r.step(ctx, at)
 		}
 		if done {
 			return nil
 		}
-		if located = err == nil; located {
+		if err == nil {
 			failures = 0
 			continue
 		}
+		at = nil
 		failures++
-		again := errors.Is(err, errNoProgress) || kerr.IsRetriable(err)
+		again := errors.Is(err, kafkapartition.ErrNoProgress) || kerr.IsRetriable(err)
 		if !again || failures == maxFailures {
 			return err
 		}
@@ -59,27 +54,9 @@ func (r *reader) run(ctx context.Context) error {
 	}
 }
 
-func (r *reader) findLeader(ctx context.Context) error {
-	t, err := metadata(ctx, r.client, r.tp.Topic)
-	if err != nil {
-		return err
-	}
-	for _, p := range t.Partitions {
-		if p.Partition != r.tp.Partition {
-			continue
-		}
-		if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-			return err
-		}
-		r.topicID, r.leader = t.TopicID, p.Leader
-		return nil
-	}
-	return fmt.Errorf("the topic has %d partitions: %w", len(t.Partitions), kerr.UnknownTopicOrPartition)
-}
-
 // step asks once. It is done when nothing wanted is left to be had.
-func (r *reader) step(ctx context.Context) (done bool, err error) {
-	answer, err := r.ask(ctx)
+func (r *reader) step(ctx context.Context, at *kafkapartition.Partition) (done bool, err error) {
+	answer, err := at.Ask(ctx, r.offset, maxFetchBytes)
 	if err != nil {
 		return false, err
 	}
@@ -99,7 +76,7 @@ func (r *reader) step(ctx context.Context) (done bool, err error) {
 		}
 	}
 	if next == r.offset && next < part.HighWatermark {
-		return false, errNoProgress
+		return false, kafkapartition.ErrNoProgress
 	}
 	r.offset = next
 	return !r.jump() || r.offset >= part.HighWatermark, nil
@@ -114,32 +91,6 @@ func (r *reader) jump() bool {
 		}
 	}
 	return false
-}
-
-func (r *reader) ask(ctx context.Context) (*kmsg.FetchResponseTopicPartition, error) {
-	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = maxWaitMillis, 1, maxFetchBytes
-	t := kmsg.NewFetchRequestTopic()
-	t.Topic, t.TopicID = r.tp.Topic, r.topicID
-	p := kmsg.NewFetchRequestTopicPartition()
-	p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.tp.Partition, r.offset, maxFetchBytes
-	t.Partitions = append(t.Partitions, p)
-	req.Topics = append(req.Topics, t)
-	answered, err := r.client.Broker(int(r.leader)).RetriableRequest(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	resp, ok := answered.(*kmsg.FetchResponse)
-	if !ok {
-		return nil, fmt.Errorf("fetch answered with a %T", answered)
-	}
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return nil, err
-	}
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return nil, errNoProgress
-	}
-	return &resp.Topics[0].Partitions[0], nil
 }
 
 // outOfRange tells an offset that is gone (go on at the first that is left)

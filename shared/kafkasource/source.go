@@ -23,13 +23,12 @@ import (
 	"encoding/base64"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/kafka"
 	"oncehouse/shared/kafkacluster"
+	"oncehouse/shared/kafkapartition"
 	"oncehouse/shared/offsets"
 )
 
@@ -37,10 +36,7 @@ import (
 const ReasonSource delivery.Reason = "Source"
 
 const (
-	// maxWaitMillis is how long a broker may wait for bytes that it says it has
-	// (those of tiered storage come late).
-	maxWaitMillis = 500
-	// maxFetchBytes bounds an answer; a larger record batch still comes whole.
+	// maxFetchBytes bounds an answer.
 	maxFetchBytes = 8 << 20
 	// requestRetries of one request: a second or two, not kgo's half minute.
 	requestRetries = 4
@@ -68,7 +64,7 @@ func (s *Source) TopicID(ctx context.Context, topic string) (string, error) {
 		return "", explain(err, "connect to kafka")
 	}
 	defer client.Close()
-	t, err := metadata(ctx, client, topic)
+	t, err := kafkapartition.Topic(ctx, client, topic)
 	if err != nil {
 		return "", explain(err, fmt.Sprintf("read the id of topic %s", topic))
 	}
@@ -94,20 +90,4 @@ func (s *Source) Fetch(ctx context.Context, tp kafka.TopicPartition, of offsets.
 		return nil, explain(err, fmt.Sprintf("fetch offsets %d-%d of %s, at %d", of.First(), of.Last(), tp, r.offset))
 	}
 	return r.records, nil
-}
-
-// metadata returns what the cluster says of a topic; it creates none.
-func metadata(ctx context.Context, client *kgo.Client, topic string) (*kmsg.MetadataResponseTopic, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	t := kmsg.NewMetadataRequestTopic()
-	t.Topic = &topic
-	req.Topics = append(req.Topics, t)
-	resp, err := req.RequestWith(ctx, client)
-	if err != nil {
-		return nil, err
-	}
-	if len(resp.Topics) != 1 {
-		return nil, fmt.Errorf("metadata of %d topics for one", len(resp.Topics))
-	}
-	return &resp.Topics[0], kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncehouse/shared/kafkapartition"
 	"oncehouse/shared/outbox"
 )
 
@@ -21,7 +21,6 @@ const (
 	// rarely further away than its own transaction and a few aborted attempts.
 	firstLook    = 64
 	fetchBytes   = 4 << 20
-	fetchWait    = 500 // milliseconds that a broker may wait for bytes it says it has
 	stableWithin = 10 * time.Second
 )
 
@@ -211,19 +210,17 @@ func (s *scanner) result(e extent) (outbox.Standing, error) {
 	return s.standing, nil
 }
 
-// fetch hands every record of a range to take, markers and aborted ones too. It
-// asks the leader by plain requests, because a consumer would wait for the record
-// of an offset that has none.
+// fetch hands every record of a range to take, markers and aborted ones too.
 func (l *Log) fetch(ctx context.Context, from, to int64, take func(entry) error) error {
 	if from >= to {
 		return nil
 	}
-	leader, id, err := l.leader(ctx)
+	partition, err := l.locate(ctx, l.client)
 	if err != nil {
 		return err
 	}
 	for idle := 0; from < to; {
-		part, err := l.ask(ctx, leader, id, from)
+		part, err := partition.Ask(ctx, from, fetchBytes)
 		if err != nil {
 			return err
 		}
@@ -253,48 +250,7 @@ func (l *Log) fetch(ctx context.Context, from, to int64, take func(entry) error)
 	return nil
 }
 
-func (l *Log) leader(ctx context.Context) (leader int32, id [16]byte, err error) {
-	topic := kmsg.NewMetadataRequestTopic()
-	topic.Topic = &l.config.CursorTopic
-	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(ctx, l.client)
-	if err != nil {
-		return 0, id, err
-	}
-	for _, t := range resp.Topics {
-		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-			return 0, id, err
-		}
-		for _, p := range t.Partitions {
-			if p.Partition == int32(l.config.Shard.Index) {
-				return p.Leader, t.TopicID, kerr.ErrorForCode(p.ErrorCode)
-			}
-		}
-	}
-	return 0, id, kerr.UnknownTopicOrPartition
-}
-
-func (l *Log) ask(ctx context.Context, leader int32, id [16]byte, from int64) (*kmsg.FetchResponseTopicPartition, error) {
-	partition := kmsg.NewFetchRequestTopicPartition()
-	partition.Partition, partition.FetchOffset, partition.PartitionMaxBytes = int32(l.config.Shard.Index), from, fetchBytes
-	topic := kmsg.NewFetchRequestTopic()
-	topic.Topic, topic.TopicID, topic.Partitions = l.config.CursorTopic, id, append(topic.Partitions, partition)
-	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.Topics = fetchWait, 1, fetchBytes, append(req.Topics, topic)
-	answer, err := l.client.Broker(int(leader)).RetriableRequest(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	resp, ok := answer.(*kmsg.FetchResponse)
-	if !ok {
-		return nil, fmt.Errorf("fetch answered with a %T", answer)
-	}
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return nil, err
-	}
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return nil, errors.New("fetch answered without the partition")
-	}
-	return &resp.Topics[0].Partitions[0], nil
+// locate finds the leader of the shard's partition.
+func (l *Log) locate(ctx context.Context, client *kgo.Client) (*kafkapartition.Partition, error) {
+	return kafkapartition.Locate(ctx, client, l.config.CursorTopic, int32(l.config.Shard.Index))
 }

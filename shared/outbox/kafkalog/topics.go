@@ -175,7 +175,7 @@ func (l *Log) createTopic(ctx context.Context, client *kgo.Client) error {
 		return fmt.Errorf("create cursor topic %s: %w", topic, err)
 	}
 	for {
-		_, _, err := (&Log{config: l.config, client: client}).leader(ctx)
+		_, err := l.locate(ctx, client)
 		if err == nil || !kerr.IsRetriable(err) {
 			return err
 		}
