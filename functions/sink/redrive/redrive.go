@@ -20,13 +20,14 @@
 package redrive
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"oncehouse/shared/deadletter"
 	"oncehouse/shared/delivery"
@@ -148,25 +149,19 @@ func (r *Redriver) Run(ctx context.Context, traits delivery.Traits, request Requ
 func (x *run) release(ctx context.Context) {
 	ctx, cancel := context.WithDeadline(ctx, x.stop)
 	defer cancel()
-	failures := make([]error, len(x.kept))
-	x.each(x.kept, func(i int, m deadletter.Message) { failures[i] = x.Queue.Return(ctx, m) })
-	if err := cmp.Or(failures...); err != nil {
+	if err := x.each(x.kept, func(m deadletter.Message) error { return x.Queue.Return(ctx, m) }); err != nil {
 		x.Log.WarnContext(ctx, "letters stay hidden for a while", slog.String("error", err.Error()))
 	}
 }
 
-// each works on messages, several at a time.
-func (x *run) each(messages []deadletter.Message, work func(int, deadletter.Message)) {
-	var all sync.WaitGroup
-	slots := make(chan struct{}, max(x.Parallel, 1))
-	for i, m := range messages {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			work(i, m)
-		})
+// each works on all messages, several at a time, and returns the first error.
+func (x *run) each(messages []deadletter.Message, work func(deadletter.Message) error) error {
+	var all errgroup.Group
+	all.SetLimit(max(x.Parallel, 1))
+	for _, m := range messages {
+		all.Go(func() error { return work(m) })
 	}
-	all.Wait()
+	return all.Wait()
 }
 
 // drain takes the messages, handful by handful.
@@ -186,18 +181,12 @@ func (x *run) drain(ctx context.Context) error {
 			x.answer.More = true
 		}
 		seen += len(messages)
-		if err := x.redriveAll(ctx, messages); err != nil || x.answer.More {
+		// Two copies of one letter meet in the ledger, like any two deliveries.
+		err = x.each(messages, func(m deadletter.Message) error { return x.redrive(ctx, m) })
+		if err != nil || x.answer.More {
 			return err
 		}
 	}
-}
-
-// redriveAll redrives a handful, several at a time. Two copies of one letter
-// meet in the ledger, like any two deliveries.
-func (x *run) redriveAll(ctx context.Context, messages []deadletter.Message) error {
-	failures := make([]error, len(messages))
-	x.each(messages, func(i int, m deadletter.Message) { failures[i] = x.redrive(ctx, m) })
-	return cmp.Or(failures...)
 }
 
 // redrive settles one letter, or keeps it. The error is of the queue.
