@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log"
 	"log/slog"
 	"os"
@@ -48,14 +47,6 @@ func main() {
 // refuse ends the process with the reason in the log and in Lambda's own answer.
 func refuse(ctx context.Context, environ map[string]string, errorType string, err error) {
 	logger := slog.New(slog.NewJSONHandler(os.Stdout, nil)).With("version", version, "commit", commit)
-	attrs := []any{"reason", errorType, "error", err.Error()}
-	var refused *settings.Error
-	if errors.As(err, &refused) {
-		attrs = append(attrs, "problems", refused.Problems)
-	}
-	logger.Error("outbox poller refuses to start", attrs...)
-	if err := runtimeapi.FailInit(ctx, environ[runtimeapi.Variable], errorType, err); err != nil {
-		logger.Error("init error not reported", "error", err.Error())
-	}
+	runtimeapi.Refuse(ctx, logger, "outbox poller", environ, errorType, err)
 	os.Exit(1)
 }

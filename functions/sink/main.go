@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log"
 	"log/slog"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"oncehouse/functions/sink/handler"
 	"oncehouse/shared/memory"
 	"oncehouse/shared/runtimeapi"
+	"oncehouse/shared/settings"
 )
 
 // Set by -ldflags "-X main.version=1.2.3 -X main.commit=abc".
@@ -23,7 +23,7 @@ var version, commit = "dev", "unknown"
 
 func main() {
 	log.SetFlags(0) // the runtime logs an invocation's error as JSON
-	environ := config.Environ(os.Environ())
+	environ := settings.Environ(os.Environ())
 	ctx := context.Background()
 	cfg, err := config.Parse(environ)
 	if err != nil {
@@ -50,14 +50,6 @@ func main() {
 // refuse ends the process with the reason in the log and in Lambda's own answer.
 func refuse(ctx context.Context, environ map[string]string, errorType string, err error) {
 	logger := slog.New(slog.NewJSONHandler(os.Stdout, nil)).With("version", version, "commit", commit)
-	attrs := []any{"reason", errorType, "error", err.Error()}
-	var refused *config.Error
-	if errors.As(err, &refused) {
-		attrs = append(attrs, "problems", refused.Problems)
-	}
-	logger.Error("sink refuses to start", attrs...)
-	if err := runtimeapi.FailInit(ctx, environ[runtimeapi.Variable], errorType, err); err != nil {
-		logger.Error("init error not reported", "error", err.Error())
-	}
+	runtimeapi.Refuse(ctx, logger, "sink", environ, errorType, err)
 	os.Exit(1)
 }

@@ -3,7 +3,8 @@
 // Runtime.ExitError, and what is wrong has to be searched for in the log.
 //
 //	if err != nil {
-//		runtimeapi.FailInit(ctx, api, "Configuration", err) // then exit
+//		runtimeapi.Refuse(ctx, logger, "sink", environ, "Configuration", err)
+//		os.Exit(1)
 //	}
 //
 // The API: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html#runtimes-api-initerror
@@ -13,15 +14,33 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
+
+	"oncehouse/shared/settings"
 )
 
 // Variable is the variable of the environment that has the API's address.
 const Variable = "AWS_LAMBDA_RUNTIME_API"
 
 const timeout = 2 * time.Second
+
+// Refuse says why a function does not start: in its log, problem by problem, and
+// in Lambda's own answer. It is for the caller to exit.
+func Refuse(ctx context.Context, log *slog.Logger, function string, environ map[string]string, errorType string, cause error) {
+	attrs := []slog.Attr{slog.String("reason", errorType), slog.String("error", cause.Error())}
+	var refused *settings.Error
+	if errors.As(cause, &refused) {
+		attrs = append(attrs, slog.Any("problems", refused.Problems))
+	}
+	log.LogAttrs(ctx, slog.LevelError, function+" refuses to start", attrs...) //nolint:sloglint // one of the functions' names, and the rest
+	if err := FailInit(ctx, environ[Variable], errorType, cause); err != nil {
+		log.ErrorContext(ctx, "init error not reported", slog.String("error", err.Error()))
+	}
+}
 
 // FailInit reports that the init phase failed. api is host:port as Lambda gives
 // it; "" (not under Lambda) reports nothing.

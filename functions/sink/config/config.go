@@ -1,9 +1,9 @@
 // Package config is what the sink is told by its environment: one struct, read
 // once, refused as a whole.
 //
-//	cfg, err := config.Parse(config.Environ(os.Environ()))
+//	cfg, err := config.Parse(settings.Environ(os.Environ()))
 //	if err != nil {
-//		return err // a *config.Error with every problem, by the setting's name
+//		return err // a *settings.Error with every problem, by the setting's name
 //	}
 //	engine, err := delivery.NewEngine(cfg.Rules(), ports)
 //
@@ -22,15 +22,6 @@ import (
 	"oncehouse/shared/secrets"
 	"oncehouse/shared/settings"
 )
-
-// Prefix is what the names of all settings begin with.
-const Prefix = settings.Prefix
-
-// Error is a configuration that is refused, with every problem of it.
-type Error = settings.Error
-
-// Environ makes a map of what os.Environ returns.
-func Environ(list []string) map[string]string { return settings.Environ(list) }
 
 // Settings are all of them, in the order of the struct.
 func Settings() []settings.Setting { return settings.Of(&Config{}) }
@@ -120,7 +111,7 @@ type Config struct {
 	MemoryBytes int64 `env:"-"`
 }
 
-// Parse reads a configuration. The error is an *Error.
+// Parse reads a configuration. The error is a *settings.Error.
 func Parse(environ map[string]string) (*Config, error) {
 	c := &Config{}
 	if err := settings.Read(environ, c, c.check); err != nil {

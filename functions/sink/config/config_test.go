@@ -14,6 +14,7 @@ import (
 	"oncehouse/functions/sink/config"
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/rowbinary"
+	"oncehouse/shared/settings"
 )
 
 const secret = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:clickhouse-AbCdEf:password"
@@ -27,7 +28,7 @@ func least(more ...string) map[string]string {
 		"ONCEHOUSE_CLICKHOUSE_URL":        "https://clickhouse.example.com:8443", "ONCEHOUSE_CLICKHOUSE_TABLE": "clicks",
 		"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256", "PATH": "/bin",
 	}
-	maps.Copy(environ, config.Environ(more))
+	maps.Copy(environ, settings.Environ(more))
 	return environ
 }
 
@@ -100,7 +101,7 @@ func TestProblems(t *testing.T) {
 	} {
 		t.Run(c.set, func(t *testing.T) {
 			_, err := config.Parse(least("ONCEHOUSE_" + c.set))
-			var refused *config.Error
+			var refused *settings.Error
 			require.ErrorAs(t, err, &refused)
 			require.Len(t, refused.Problems, 1, err)
 			require.Contains(t, refused.Problems[0], c.want)
@@ -112,7 +113,7 @@ func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 	_, err := config.Parse(map[string]string{
 		"ONCEHOUSE_GUARANTEE": "twice", "ONCEHOUSE_CHUNK_ROWS": "many", "ONCEHOUSE_REPLAY": "no", "ONCEHOUSE_PIPLINE": "clicks",
 	})
-	var refused *config.Error
+	var refused *settings.Error
 	require.ErrorAs(t, err, &refused)
 	text := err.Error()
 	require.NotContains(t, text, "\n", "one line")

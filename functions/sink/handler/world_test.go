@@ -30,6 +30,7 @@ import (
 	"oncehouse/shared/metrics"
 	"oncehouse/shared/metrics/metricstest"
 	"oncehouse/shared/offsets"
+	"oncehouse/shared/settings"
 )
 
 const (
@@ -179,7 +180,7 @@ func newWorld(t *testing.T, more ...string) *world {
 		"ONCEHOUSE_DEAD_LETTER_QUEUE_URL": "https://sqs.example.com/q", "ONCEHOUSE_FUNCTION_TIMEOUT": "60s",
 		"ONCEHOUSE_CLICKHOUSE_URL": "http://clickhouse:8123", "ONCEHOUSE_CLICKHOUSE_TABLE": "clicks",
 	}
-	maps.Copy(environ, config.Environ(more))
+	maps.Copy(environ, settings.Environ(more))
 	cfg, err := config.Parse(environ)
 	require.NoError(t, err)
 	w := &world{table: newTable(), ledger: memory.New(), letters: &letters.Letters{}}
