@@ -30,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -69,6 +70,19 @@ func CreateTopics(ctx context.Context, b Broker, topics ...Topic) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// DeleteTopics gives a broker its room back after a run. One that does not want
+// to, or not soon, is not a fault of the run; it happens although ctx is over.
+func DeleteTopics(ctx context.Context, b Broker, names ...string) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addrs()...))
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, _ = kadm.NewClient(client).DeleteTopics(within, names...)
 }
 
 func createTopic(ctx context.Context, admin *kadm.Client, topic Topic) error {

@@ -18,14 +18,11 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
-
+	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/clickstream"
 	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/engine/faults"
@@ -109,7 +106,7 @@ func newRun(s *stack.Stack, options Options, guarantee delivery.Guarantee, recor
 }
 
 func (r *run) run(ctx context.Context) (Proof, error) {
-	if err := r.createTable(ctx); err != nil {
+	if err := engine.CreateTable(ctx, r.stack.Engine.URL(), filepath.Join(r.Root, "events", "clicks.sql"), r.pipeline.Table, ""); err != nil {
 		return Proof{}, err
 	}
 	proxy, err := faults.New(ctx, r.stack.Engine.Addr())
@@ -128,7 +125,7 @@ func (r *run) run(ctx context.Context) (Proof, error) {
 	if err != nil {
 		return Proof{}, err
 	}
-	defer r.deleteTopic(ctx)
+	defer broker.DeleteTopics(ctx, r.stack.Broker, r.pipeline.Topic)
 	defer running.Stop()
 	r.chaos.function, r.chaos.mapping = running.Function, running.Mapping
 	r.begun = time.Now()
@@ -221,28 +218,4 @@ func (r *run) prove(ctx context.Context, took time.Duration) (Proof, error) {
 		r.say("  e.g. %s", problem)
 	}
 	return p, nil
-}
-
-// createTable makes the table of events/clicks.sql under the pipeline's name.
-func (r *run) createTable(ctx context.Context) error {
-	ddl, err := os.ReadFile(filepath.Join(r.Root, "events", "clicks.sql"))
-	if err != nil {
-		return fmt.Errorf("read the table's DDL: %w", err)
-	}
-	text := strings.Replace(string(ddl), "CREATE TABLE clicks\n", "CREATE TABLE "+r.pipeline.Table+"\n", 1)
-	_, err = engine.QueryText(ctx, r.stack.Engine.URL(), text)
-	return err
-}
-
-// deleteTopic gives the broker its room back. One that does not want to is not
-// a fault of the run.
-func (r *run) deleteTopic(ctx context.Context) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.stack.Broker.Addrs()...))
-	if err != nil {
-		return
-	}
-	defer client.Close()
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	_, _ = kadm.NewClient(client).DeleteTopics(within, r.pipeline.Topic)
 }

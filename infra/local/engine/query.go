@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -40,6 +42,18 @@ func QueryText(ctx context.Context, url, statement string) (string, error) {
 		return "", fmt.Errorf("read the engine's answer: %w", err)
 	}
 	return string(answer), nil
+}
+
+// CreateTable runs the CREATE TABLE of a file that is called like its table, under
+// another name, and with more (SETTINGS) at its end.
+func CreateTable(ctx context.Context, url, file, name, more string) error {
+	ddl, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read the table's DDL: %w", err)
+	}
+	own := strings.TrimSuffix(filepath.Base(file), ".sql")
+	_, err = QueryText(ctx, url, strings.Replace(string(ddl), "CREATE TABLE "+own+"\n", "CREATE TABLE "+name+"\n", 1)+more)
+	return err
 }
 
 // Count is how many rows a table has, or a table with the conditions behind it.

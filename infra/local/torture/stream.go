@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -121,13 +120,7 @@ func (s *stream) countRows(ctx context.Context) int64 {
 
 // createTable makes the table of events/<kind>.sql under the subject's name.
 func (s *stream) createTable(ctx context.Context, root, kind, settings string) error {
-	ddl, err := os.ReadFile(filepath.Join(root, "events", kind+".sql"))
-	if err != nil {
-		return fmt.Errorf("read the table's DDL: %w", err)
-	}
-	text := strings.Replace(string(ddl), "CREATE TABLE "+kind+"\n", "CREATE TABLE "+s.table+"\n", 1)
-	_, err = s.query(ctx, text+settings)
-	return err
+	return engine.CreateTable(ctx, s.engine, filepath.Join(root, "events", kind+".sql"), s.table, settings)
 }
 
 // count holds the table and the letters against what was produced.

@@ -19,14 +19,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/engine"
@@ -98,7 +94,7 @@ func (r *run) run(ctx context.Context) (Proof, error) {
 	if err := r.prepare(ctx); err != nil {
 		return Proof{}, err
 	}
-	defer r.deleteTopics(ctx)
+	defer broker.DeleteTopics(ctx, r.stack.Broker, append(r.outbox.Outbox.Topics(), "oncehouse.outbox."+r.outbox.Outbox.Name)...)
 	r.begun = time.Now()
 	if err := r.work(ctx); err != nil {
 		return Proof{}, err
@@ -139,11 +135,8 @@ func (r *run) prepare(ctx context.Context) error {
 }
 
 func (r *run) startReader(ctx context.Context, reader *reader, topic string) error {
-	ddl, err := os.ReadFile(filepath.Join(r.Root, "events", "orders.sql"))
+	err := engine.CreateTable(ctx, r.stack.Engine.URL(), filepath.Join(r.Root, "events", "orders.sql"), reader.table, "")
 	if err != nil {
-		return fmt.Errorf("read the table's DDL: %w", err)
-	}
-	if _, err := engine.QueryText(ctx, r.stack.Engine.URL(), strings.Replace(string(ddl), "CREATE TABLE orders\n", "CREATE TABLE "+reader.table+"\n", 1)); err != nil {
 		return err
 	}
 	reader.running, err = r.stack.StartPipeline(ctx, stack.Pipeline{
@@ -258,19 +251,6 @@ func (r *run) countCommitted(ctx context.Context) int64 {
 		return -1
 	}
 	return n
-}
-
-// deleteTopics gives the broker its room back. One that does not want to is not a
-// fault of the run.
-func (r *run) deleteTopics(ctx context.Context) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.stack.Broker.Addrs()...))
-	if err != nil {
-		return
-	}
-	defer client.Close()
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	_, _ = kadm.NewClient(client).DeleteTopics(within, append(r.outbox.Outbox.Topics(), "oncehouse.outbox."+r.outbox.Outbox.Name)...)
 }
 
 // embedded is the broker in this process, nil for another one.
