@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"oncehouse/infra/aws/config"
+	"oncehouse/infra/local/template"
 )
 
 // account reads back what a deployment has made.
@@ -40,7 +41,7 @@ func connect(e *emulator) account {
 
 // whole checks that a stack has every resource of its template and no other, and
 // returns their physical ids.
-func (a *account) whole(ctx context.Context, name string, t template) (map[string]string, error) {
+func (a *account) whole(ctx context.Context, name string, t *template.Template) (map[string]string, error) {
 	stack, err := a.stacks.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &name})
 	if err != nil {
 		return nil, fmt.Errorf("describe stack %s: %w", name, err)
@@ -71,9 +72,9 @@ func (a *account) whole(ctx context.Context, name string, t template) (map[strin
 }
 
 // watched checks the alarms and dashboards of a template.
-func (a *account) watched(ctx context.Context, name string, t template) error {
+func (a *account) watched(ctx context.Context, name string, t *template.Template) error {
 	alarms, dashboards := 0, 0
-	err := t.each(alarmType, func(_ string, r resource) error {
+	err := each(t, alarmType, func(_ string, r template.Resource) error {
 		alarms++
 		alarm, _ := r.Properties["AlarmName"].(string)
 		found, err := a.metrics.DescribeAlarms(ctx, &cloudwatch.DescribeAlarmsInput{AlarmNames: []string{alarm}})
@@ -87,7 +88,7 @@ func (a *account) watched(ctx context.Context, name string, t template) error {
 			same("whether "+alarm+" tells anybody", true, len(made.AlarmActions) > 0),
 		)
 	})
-	err = errors.Join(err, t.each(dashboardType, func(_ string, r resource) error {
+	err = errors.Join(err, each(t, dashboardType, func(_ string, r template.Resource) error {
 		dashboards++
 		title, _ := r.Properties["DashboardName"].(string)
 		made, err := a.metrics.GetDashboard(ctx, &cloudwatch.GetDashboardInput{DashboardName: &title})

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"oncehouse/infra/aws/config"
+	"oncehouse/infra/local/template"
 	"oncehouse/shared/ledger/dynamo"
 )
 
@@ -88,20 +88,22 @@ func (a *account) function(ctx context.Context, c *config.Config, p config.Pipel
 }
 
 // codes checks that functions run the very zips of the assembly.
-func (a *account) codes(ctx context.Context, t template) error {
-	return t.each(functionType, func(id string, r resource) error {
-		asset, _ := r.Metadata["aws:asset:path"].(string)
-		zip, err := os.ReadFile(filepath.Join(t.assembly, asset))
+func (a *account) codes(ctx context.Context, t *template.Template) error {
+	return each(t, functionType, func(id string, _ template.Resource) error {
+		f, err := t.Function(id)
+		if err != nil {
+			return err
+		}
+		zip, err := os.ReadFile(f.Asset)
 		if err != nil {
 			return fmt.Errorf("read the asset of %s: %w", id, err)
 		}
-		name, _ := r.Properties["FunctionName"].(string)
-		made, err := a.functions.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &name})
+		made, err := a.functions.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &f.Name})
 		if err != nil {
-			return fmt.Errorf("read function %s: %w", name, err)
+			return fmt.Errorf("read function %s: %w", f.Name, err)
 		}
 		sum := sha256.Sum256(zip)
-		return same("CodeSha256 of "+name, base64.StdEncoding.EncodeToString(sum[:]), aws.ToString(made.CodeSha256))
+		return same("CodeSha256 of "+f.Name, base64.StdEncoding.EncodeToString(sum[:]), aws.ToString(made.CodeSha256))
 	})
 }
 

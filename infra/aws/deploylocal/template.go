@@ -1,26 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"oncehouse/infra/local/template"
 )
-
-// template is what is looked at of a synthesised template.
-type template struct {
-	Resources map[string]resource
-	// assembly is the directory that the template and its assets are in.
-	assembly string
-}
-
-type resource struct {
-	Type       string
-	Properties map[string]any
-	Metadata   map[string]any
-}
 
 // Types of resources that are looked at.
 const (
@@ -30,21 +17,17 @@ const (
 )
 
 // readTemplates reads an assembly's, by stack.
-func readTemplates(assembly string) (map[string]template, error) {
+func readTemplates(assembly string) (map[string]*template.Template, error) {
 	const ending = ".template.json"
 	paths, err := filepath.Glob(filepath.Join(assembly, "*"+ending))
 	if err != nil || len(paths) == 0 {
 		return nil, errors.Join(fmt.Errorf("no template is in %s", assembly), err)
 	}
-	all := map[string]template{}
+	all := map[string]*template.Template{}
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
+		t, err := template.Read(path)
 		if err != nil {
-			return nil, fmt.Errorf("read a template: %w", err)
-		}
-		t := template{assembly: assembly}
-		if err := json.Unmarshal(text, &t); err != nil {
-			return nil, fmt.Errorf("read %s: %w", path, err)
+			return nil, err
 		}
 		all[strings.TrimSuffix(filepath.Base(path), ending)] = t
 	}
@@ -52,7 +35,7 @@ func readTemplates(assembly string) (map[string]template, error) {
 }
 
 // each calls visit for every resource of a type.
-func (t template) each(kind string, visit func(id string, r resource) error) error {
+func each(t *template.Template, kind string, visit func(id string, r template.Resource) error) error {
 	var problems []error
 	for id, r := range t.Resources {
 		if r.Type == kind {
