@@ -24,6 +24,7 @@ import (
 
 	"oncehouse/infra/local/broker"
 	"oncehouse/infra/local/clickstream"
+	"oncehouse/infra/local/demo/schedule"
 	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/engine/faults"
 	"oncehouse/infra/local/mapping"
@@ -144,7 +145,7 @@ func (r *run) deliver(ctx context.Context, running *stack.Running) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	broken := make(chan error, 1)
-	go func() { broken <- r.chaos.run(ctx, r.records) }()
+	go func() { broken <- schedule.Perform(ctx, &r.chaos.settled, r.records, r.chaos.schedule()) }()
 	stopProgress := r.showProgress(ctx)
 	defer stopProgress()
 	if err := r.producer.Produce(ctx, r.records); err != nil {

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"oncehouse/infra/local/demo/schedule"
 	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/engine/faults"
 	"oncehouse/infra/local/lambdahost"
@@ -34,48 +34,16 @@ type chaos struct {
 	lastError     atomic.Pointer[string]
 }
 
-// fault is one thing that goes wrong.
-type fault func(c *chaos, ctx context.Context) error
-
-// schedule is the order in which they do. The two that matter are aimed: a
-// process is killed when its insert has landed and its answer has not (whoever
+// schedule is the order in which things go wrong. The two that matter are aimed:
+// a process is killed when its insert has landed and its answer has not (whoever
 // sends again doubles), and when its insert is announced and has not landed
 // (whoever does not send again loses).
-func schedule() []fault {
-	return []fault{
-		(*chaos).killAfterInsert, (*chaos).rewind, (*chaos).killAny, (*chaos).killBeforeInsert,
-		(*chaos).rewind, (*chaos).killAny, (*chaos).killEngine, (*chaos).killAfterInsert,
-		(*chaos).rewind, (*chaos).killBeforeInsert, (*chaos).killAny, (*chaos).rewind,
+func (c *chaos) schedule() []schedule.Fault {
+	return []schedule.Fault{
+		c.killAfterInsert, c.rewind, c.killAny, c.killBeforeInsert,
+		c.rewind, c.killAny, c.killEngine, c.killAfterInsert,
+		c.rewind, c.killBeforeInsert, c.killAny, c.rewind,
 	}
-}
-
-// run performs the schedule while total records are settled, and ends with it
-// or with ctx.
-func (c *chaos) run(ctx context.Context, total int64) error {
-	all := schedule()
-	for i, f := range all {
-		if !c.reached(ctx, total*int64(i+1)/int64(len(all)+1)) {
-			return nil
-		}
-		if err := f(c, ctx); err != nil && ctx.Err() == nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reached waits until so many records are settled; false when ctx ended first.
-func (c *chaos) reached(ctx context.Context, settled int64) bool {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for c.settled.Load() < settled {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-tick.C:
-		}
-	}
-	return ctx.Err() == nil
 }
 
 // delivered counts what the mapping settled: the clock of the schedule.

@@ -25,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"oncehouse/infra/local/broker"
+	"oncehouse/infra/local/demo/schedule"
 	"oncehouse/infra/local/engine"
 	"oncehouse/infra/local/mapping"
 	"oncehouse/infra/local/orders"
@@ -156,7 +157,7 @@ func (r *run) work(ctx context.Context) error {
 	defer cancel()
 	r.service = r.startService(ctx)
 	broken := make(chan error, 1)
-	go func() { broken <- r.chaos.perform(ctx) }()
+	go func() { broken <- schedule.Perform(ctx, &r.chaos.committed, r.Events, r.chaos.schedule()) }()
 	if err := r.drain(ctx, broken); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncehouse/infra/local/demo/schedule"
 	"oncehouse/infra/local/mapping"
 	"oncehouse/infra/local/scheduler"
 )
@@ -31,52 +32,31 @@ func (c *chaos) kills() int64 {
 	return c.writer.Load() + c.database.Load() + c.poller.Load() + c.sink.Load() + c.engine.Load()
 }
 
-// fault is one kill.
-type fault func(c *chaos, ctx context.Context) error
-
-// schedule is the order in which they come. The one that matters is aimed: a
-// poller that dies when its rows and its cursor are written, and the transaction
-// is not ended, leaves a whole attempt that is aborted, and that one of the two
-// readers sees.
-func schedule() []fault {
-	return []fault{
-		(*chaos).killBeforeCommit, (*chaos).killPoller, (*chaos).killWriter, (*chaos).killSink, (*chaos).killBeforeCommit,
-		(*chaos).crashDatabase, (*chaos).killPoller, (*chaos).killSink, (*chaos).killBeforeCommit, (*chaos).killEngine,
-		(*chaos).killWriter, (*chaos).killPoller, (*chaos).crashDatabase, (*chaos).killSink, (*chaos).killBeforeCommit,
+// schedule is the order of the kills. The one that matters is aimed: a poller that
+// dies when its rows and its cursor are written, and the transaction is not ended,
+// leaves a whole attempt that is aborted, and that one of the two readers sees.
+func (c *chaos) schedule() []schedule.Fault {
+	all := []schedule.Fault{
+		c.killBeforeCommit, c.killPoller, c.killWriter, c.killSink, c.killBeforeCommit,
+		c.crashDatabase, c.killPoller, c.killSink, c.killBeforeCommit, c.killEngine,
+		c.killWriter, c.killPoller, c.crashDatabase, c.killSink, c.killBeforeCommit,
 	}
+	for i, kill := range all {
+		all[i] = c.soon(kill)
+	}
+	return all
 }
 
-// perform performs the schedule, and ends with it or with ctx.
-func (c *chaos) perform(ctx context.Context) error {
-	all := schedule()
-	for i, f := range all {
-		if !c.reached(ctx, c.run.Events*int64(i+1)/int64(len(all)+1)) {
-			return nil
-		}
-		if err := f(c, ctx); err != nil && ctx.Err() == nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reached waits until so many events are committed, and then a moment, so that
-// no two runs kill in the same place; false when ctx ended first.
-func (c *chaos) reached(ctx context.Context, committed int64) bool {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for c.committed.Load() < committed {
+// soon waits a moment before it kills, so that no two runs kill in the same place.
+func (c *chaos) soon(kill schedule.Fault) schedule.Fault {
+	return func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
-			return false
-		case <-tick.C:
+			return nil
+		case <-time.After(time.Duration(c.random.IntN(100)) * time.Millisecond):
+			return kill(ctx)
 		}
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Duration(c.random.IntN(100)) * time.Millisecond):
-	}
-	return ctx.Err() == nil
 }
 
 func (c *chaos) killWriter(_ context.Context) error {
