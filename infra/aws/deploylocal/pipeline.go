@@ -204,12 +204,28 @@ func (a *account) find(ctx context.Context, c *config.Config) error {
 		if err != nil {
 			return err
 		}
-		got, err := a.queues.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue, VisibilityTimeout: 0})
-		if err != nil || len(got.Messages) != 1 || aws.ToString(got.Messages[0].Body) != letter {
-			return errors.Join(fmt.Errorf("queue %s has lost its letter", queue), err)
+		if err := a.findLetter(ctx, queue); err != nil {
+			return err
 		}
 	}
 	say("", "the ledger's entry and the dead letters are still there")
+	return nil
+}
+
+// findLetter looks at the letter of a queue and gives it back: a receive hides
+// it for the queue's own time, since the SDK does not send a VisibilityTimeout
+// of zero.
+func (a *account) findLetter(ctx context.Context, queue string) error {
+	got, err := a.queues.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue})
+	if err != nil || len(got.Messages) != 1 || aws.ToString(got.Messages[0].Body) != letter {
+		return errors.Join(fmt.Errorf("queue %s has lost its letter", queue), err)
+	}
+	_, err = a.queues.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
+		QueueUrl: &queue, ReceiptHandle: got.Messages[0].ReceiptHandle, VisibilityTimeout: 0,
+	})
+	if err != nil {
+		return fmt.Errorf("give the letter of queue %s back: %w", queue, err)
+	}
 	return nil
 }
 
