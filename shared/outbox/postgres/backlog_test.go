@@ -33,16 +33,13 @@ func TestO17BoundedMemory(t *testing.T) {
 			c.fill(d, c.rows)
 			table := d.table(postgres.Config{})
 			to := snapshot(t, table).Text
-			live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 			bytes, peak, last := 0, uint64(0), int64(0)
 			for row, err := range table.Rows(t.Context(), outbox.Window{To: to}, 0) {
 				require.NoError(t, err)
 				require.Equal(t, last+1, row.Seq)
 				last = row.Seq
 				bytes += len(row.Payload)
-				if metrics.Read(live); live[0].Value.Uint64() > peak {
-					peak = live[0].Value.Uint64()
-				}
+				peak = max(peak, liveHeap())
 			}
 			require.Equal(t, int64(c.rows), last)
 			require.Greater(t, bytes, 2*c.most, "a backlog that would not fit")
@@ -50,6 +47,13 @@ func TestO17BoundedMemory(t *testing.T) {
 			require.Less(t, peak, uint64(c.most))
 		})
 	}
+}
+
+// liveHeap is what the last garbage collection left in use, in bytes.
+func liveHeap() uint64 {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	return live[0].Value.Uint64()
 }
 
 // BenchmarkBacklog reads a backlog of rows of 1 kB: in pages, as Rows does; from
@@ -89,10 +93,12 @@ func BenchmarkBacklog(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			var until time.Duration
+			var peak uint64
 			total := 0
 			for b.Loop() {
 				begun, seen := time.Now(), false
 				total += read(func() {
+					peak = max(peak, liveHeap())
 					if !seen {
 						seen, until = true, until+time.Since(begun)
 					}
@@ -100,6 +106,7 @@ func BenchmarkBacklog(b *testing.B) {
 			}
 			b.ReportMetric(float64(total)/b.Elapsed().Seconds(), "rows/s")
 			b.ReportMetric(until.Seconds()/float64(b.N), "s-to-first-row")
+			b.ReportMetric(float64(peak>>20), "MB-in-use")
 			b.ReportMetric(0, "ns/op")
 		})
 	}

@@ -17,7 +17,13 @@ func TestFaultsComeEvenlyByProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var progress atomic.Int64
 		var at []int64
-		fault := func(context.Context) error { at = append(at, progress.Load()); return nil }
+		broken := errors.New("the third")
+		fault := func(context.Context) error {
+			if at = append(at, progress.Load()); len(at) == 3 {
+				return broken
+			}
+			return nil
+		}
 		done := make(chan error, 1)
 		go func() { done <- schedule.Perform(t.Context(), &progress, 100, []schedule.Fault{fault, fault, fault}) }()
 		for _, now := range []int64{24, 25, 60, 75} {
@@ -25,7 +31,7 @@ func TestFaultsComeEvenlyByProgress(t *testing.T) {
 			progress.Store(now)
 			time.Sleep(10 * time.Millisecond) // of the test's own clock
 		}
-		require.NoError(t, <-done)
+		require.ErrorIs(t, <-done, broken)
 		require.Equal(t, []int64{25, 60, 75}, at)
 	})
 }
