@@ -93,6 +93,17 @@ func (m *Machine) onUnmarked(a Answer) Step {
 
 func (m *Machine) onMarked(Answer) Step { return m.cut() }
 
+// onGeneration learns what a letter of at-least-once has to name: the generation
+// that its record was read in. Since the lane was marked, an operator may have begun
+// another. It is asked before the insert: what is read again after that is none of it.
+func (m *Machine) onGeneration(a Answer) Step {
+	if a.Err != nil {
+		return m.failLedger("read the generation of dead letters", a.Err)
+	}
+	m.entry.Generation = max(a.Entry.Generation, newEntry(AtLeastOnce).Generation)
+	return m.send()
+}
+
 // write stamps and writes an entry; then runs once it is known to have landed.
 func (m *Machine) write(e Entry, then func(*Machine, Answer) Step) Step {
 	m.writes++

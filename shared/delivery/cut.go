@@ -61,6 +61,9 @@ func (m *Machine) onEncoded(a Answer) Step {
 		return m.write(m.entry.settle(in).extendDeadline(m.openWindow()), (*Machine).onWrittenOff)
 	case m.rules.Guarantee == AtLeastOnce:
 		m.sendBy = m.inv.LastSend
+		if len(in.Letters) > 0 {
+			return m.ask(Step{Op: OpLoad}, (*Machine).onGeneration)
+		}
 		return m.send()
 	case in.Count == 0 && len(in.Letters) == 0:
 		return m.commit()
@@ -125,8 +128,9 @@ func (m *Machine) describe(kept, raw []kafka.Record, chunk *Chunk) Intent {
 
 // token names the present attempt. The two guarantees that do not use the
 // server's deduplication have none: it would swallow rows that only look alike.
+// Only an intent that at-most-once finishes for exactly-once keeps to its tokens.
 func (m *Machine) token(in Intent) string {
-	if in.Send.Count == 0 || m.rules.Guarantee != ExactlyOnce && m.entry.Intent == nil {
+	if in.Send.Count == 0 || m.rules.Guarantee == AtLeastOnce || m.rules.Guarantee == AtMostOnce && m.entry.Intent == nil {
 		return ""
 	}
 	o := in.Send.Offsets

@@ -12,7 +12,8 @@ import (
 )
 
 // Ports are what an Engine works through. Source may be nil: then there is no
-// route to Kafka, and what only the broker could tell blocks.
+// route to Kafka, and what only the broker could tell blocks. At-least-once does
+// without a Ledger, too.
 type Ports struct {
 	Ledger  Ledger
 	Target  Target
@@ -79,7 +80,7 @@ func (e *Engine) Deliver(ctx context.Context, traits Traits, lane Lane, batch []
 	if cached, ok := e.entries[key]; ok {
 		inv.Cached = &cached
 	}
-	inv.Marked = e.marked[key] || e.ports.Ledger == nil
+	inv.Marked = e.marked[key]
 	e.mu.Unlock()
 
 	var report Report
@@ -110,7 +111,9 @@ func (e *Engine) perform(ctx context.Context, lane Lane, step Step) Answer {
 	var a Answer
 	switch step.Op {
 	case OpLoad:
-		a.Entry, a.Err = e.ports.Ledger.Load(ctx, lane)
+		if e.ports.Ledger != nil { // else no lane was ever seen
+			a.Entry, a.Err = e.ports.Ledger.Load(ctx, lane)
+		}
 	case OpWrite:
 		a.Err = e.ports.Ledger.Write(ctx, lane, step.Entry)
 	case OpWait:

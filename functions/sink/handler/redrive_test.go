@@ -191,15 +191,50 @@ func TestRedriveUnderTheOtherGuarantees(t *testing.T) {
 	})
 }
 
-// A letter of an at-least-once pipeline names no generation: it was written
-// without a look at the ledger, which may know the lane all the same.
-func TestRedriveWithoutAGeneration(t *testing.T) {
-	w := lettered(t, "ONCEHOUSE_GUARANTEE=at-least-once")
-	require.Zero(t, w.letters.Held()[0].Generation)
+// At-least-once keeps no account, but its letters name the generation that their
+// record was read in: those of before the lane was read again are superseded, also
+// when they were written by an environment that knew the lane before; those of
+// after it are not.
+func TestRedriveOfALaterGeneration(t *testing.T) {
+	w := newWorld(t, "ONCEHOUSE_GUARANTEE=at-least-once")
+	w.ledger.Seed(key(), delivery.Entry{Generation: 2, Guarantee: delivery.ExactlyOnce, Next: 5, Version: 3, Writer: "w"})
+	for generation := range int64(2) {
+		for environment := range 2 { // one that marks the lane, and one that has
+			_, failure := w.invoke(t, time.Minute, event(lane(0, 0, 4, 1, 3)))
+			require.Nil(t, failure)
+			for _, l := range lettersOf(w)[4*generation+2*int64(environment):] {
+				require.Equal(t, generation+2, l.Generation)
+			}
+		}
+		if generation == 0 {
+			clear(w.table.rows) // TRUNCATE
+			_, failure := w.invoke(t, time.Minute, action("new-generation", `"partition":0`))
+			require.Nil(t, failure)
+		}
+	}
+	clear(w.table.rows)
 	w.table.mended = true
-	w.ledger.Seed(key(), delivery.Entry{Generation: 1, Guarantee: delivery.ExactlyOnce, Next: 5, Version: 3, Writer: "w"})
-	require.Equal(t, 2, w.redrive(t, "").Stored)
-	require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+	answer := w.redrive(t, "")
+	require.Equal(t, map[string]int{redrive.KeptSuperseded: 4}, answer.Kept)
+	require.Equal(t, 4, answer.Redriven)
+	require.Equal(t, map[int32]string{0: "1,3"}, w.table.stored())
+}
+
+// A lane that the ledger has never seen is in its first generation, and so are
+// letters of before at-least-once named any.
+func TestRedriveOfTheFirstGeneration(t *testing.T) {
+	for _, generation := range []int64{0, 1} {
+		w := lettered(t, "ONCEHOUSE_GUARANTEE=at-least-once")
+		for _, l := range lettersOf(w) {
+			require.EqualValues(t, 1, l.Generation)
+			l.Generation = generation
+			require.NoError(t, w.letters.Send(t.Context(), []delivery.Letter{l}))
+		}
+		w.table.mended = true
+		w.ledger.Seed(key(), delivery.Entry{Generation: 1, Guarantee: delivery.ExactlyOnce, Next: 5, Version: 3, Writer: "w"})
+		require.Equal(t, 4, w.redrive(t, "").Redriven)
+		require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+	}
 }
 
 // What is kept is seen again as soon as the run is over, also when one message
