@@ -30,7 +30,7 @@ func connector(ctx context.Context, cfg *config.Config) (handler.Connect, error)
 	if err != nil {
 		return nil, err
 	}
-	return func(_ context.Context, shard outbox.Shard) (handler.Ports, error) {
+	return func(shard outbox.Shard) (handler.Ports, error) {
 		log, err := kafkalog.New(cfg.LogOf(shard, cluster))
 		if err != nil {
 			return handler.Ports{}, err

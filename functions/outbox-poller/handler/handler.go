@@ -51,7 +51,7 @@ type Removed struct {
 }
 
 // Connect opens the ports of a shard. It makes clients and does no I/O.
-type Connect func(ctx context.Context, shard outbox.Shard) (Ports, error)
+type Connect func(shard outbox.Shard) (Ports, error)
 
 // Output is where the handler writes.
 type Output struct {
@@ -175,7 +175,7 @@ func (h *Handler) poll(ctx context.Context, shard outbox.Shard, until time.Time)
 		}
 		r.duration = time.Since(begun)
 	}()
-	ports, err := h.connect(ctx, shard)
+	ports, err := h.connect(shard)
 	if err != nil {
 		r.err = err
 		return r

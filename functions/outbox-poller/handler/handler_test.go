@@ -64,7 +64,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world), more ...string) {
 	})
 }
 
-func (w *world) open(_ context.Context, shard outbox.Shard) (Ports, error) {
+func (w *world) open(shard outbox.Shard) (Ports, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.connected = append(w.connected, shard)

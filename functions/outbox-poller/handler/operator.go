@@ -102,7 +102,7 @@ func (h *Handler) operate(ctx context.Context, o operation, shards []int, until 
 
 func (h *Handler) operateOne(ctx context.Context, o operation, shard outbox.Shard, until time.Time) (shardState, error) {
 	state := shardState{Shard: shard.Index}
-	ports, err := h.connect(ctx, shard)
+	ports, err := h.connect(shard)
 	if err != nil {
 		return state, err
 	}
@@ -135,7 +135,7 @@ func (h *Handler) reshard(ctx context.Context, until time.Time) error {
 		}
 	}()
 	err := outbox.Reshard(ctx, h.config.Shards, func(shard outbox.Shard) (*outbox.Poller, error) {
-		ports, err := h.connect(ctx, shard)
+		ports, err := h.connect(shard)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -76,7 +77,7 @@ func FindAll(root string) ([]Installation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for the system's PostgreSQL: %w", err)
 	}
-	sort.Slice(dirs, func(a, b int) bool { return major(dirs[a]) > major(dirs[b]) })
+	slices.SortFunc(dirs, func(a, b string) int { return cmp.Compare(major(b), major(a)) }) // the newest first
 	for _, program := range dirs {
 		found = append(found, Installation{Dir: filepath.Dir(filepath.Dir(program)), Source: "system"})
 	}

@@ -217,13 +217,23 @@ func (t *Table) dropPartitions(ctx context.Context, conn *pgx.Conn, r Retention,
 	return done, nil
 }
 
-var errUnpublished = errors.New("a row is not published")
+var (
+	errUnpublished = errors.New("a row is not published")
+	errLinger      = errors.New("it took too long under its locks")
+)
 
-// isBusy: lock_not_available, or the victim of a deadlock.
+// isBusy: lock_not_available, the victim of a deadlock, or too long under the locks.
 func isBusy(err error) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && (e.Code == "55P03" || e.Code == "40P01")
+	return hasCode(err, "55P03") || hasCode(err, "40P01") || errors.Is(err, errLinger)
 }
+
+func hasCode(err error, code string) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == code
+}
+
+// underLocks is how long a statement of a DROP may take: inserts wait behind it.
+const underLocks = 2 * time.Second
 
 // drop drops a partition, unless it holds a row that is not published.
 func (t *Table) drop(ctx context.Context, conn *pgx.Conn, r Retention, partition, horizon string) (err error) {
@@ -235,6 +245,9 @@ func (t *Table) drop(ctx context.Context, conn *pgx.Conn, r Retention, partition
 		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			return t.dropIn(ctx, tx, r, partition, horizon)
 		})
+		if hasCode(err, "57014") { // query_canceled
+			err = fmt.Errorf("%w: %w", errLinger, err)
+		}
 		if !isBusy(err) || attempt == r.Attempts-1 {
 			return err
 		}
@@ -252,9 +265,9 @@ func (t *Table) drop(ctx context.Context, conn *pgx.Conn, r Retention, partition
 func (t *Table) dropIn(ctx context.Context, tx pgx.Tx, r Retention, partition, horizon string) error {
 	for _, statement := range []string{
 		"SET LOCAL lock_timeout = " + strconv.FormatInt(r.LockTimeout.Milliseconds(), 10),
-		"SET LOCAL statement_timeout = 2000",
 		"LOCK TABLE ONLY " + t.config.name() + " IN ACCESS EXCLUSIVE MODE",
 		"LOCK TABLE " + partition + " IN ACCESS EXCLUSIVE MODE",
+		"SET LOCAL statement_timeout = " + strconv.FormatInt(underLocks.Milliseconds(), 10),
 	} {
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return err
