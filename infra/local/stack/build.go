@@ -24,6 +24,10 @@ func (s *Stack) buildSink(ctx context.Context, log io.Writer) (string, error) {
 // path. Only the processor is this machine's.
 func (s *Stack) build(ctx context.Context, function string, log io.Writer) (string, error) {
 	dir := filepath.Join(s.options.Root, ".build", function)
+	path := filepath.Join(dir, "bootstrap")
+	if _, err := os.Stat(path); err != nil {
+		s.say("%-20s being built, which takes minutes for the first time", function)
+	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", fmt.Errorf("build %s: %w", function, err)
 	}
@@ -39,7 +43,6 @@ func (s *Stack) build(ctx context.Context, function string, log io.Writer) (stri
 	if err := artifact.Compile(ctx, source, built); err != nil {
 		return "", fmt.Errorf("%w (see %s)", err, s.relative(s.logPath(function)))
 	}
-	path := filepath.Join(dir, "bootstrap")
 	if err := os.Rename(built, path); err != nil {
 		return "", fmt.Errorf("build %s: %w", function, err)
 	}

@@ -41,8 +41,9 @@ import (
 const (
 	ledgerTable = "oncehouse-ledger"
 	letterQueue = "oncehouse-letters"
-	// startTimeout bounds the start of one part: a first build of the sink
-	// compiles the AWS SDK, and a busy machine loads the engine from disk.
+	// startTimeout bounds the start of one part: a busy machine loads the engine
+	// from disk. A build is not bounded: the first one downloads and compiles the
+	// AWS SDK, and takes as long as network and machine need.
 	startTimeout = 5 * time.Minute
 	// minFree is what the parts need before the first record is stored.
 	minFree = 512 << 20
@@ -91,42 +92,56 @@ type Stack struct {
 // what was started by then is ended again.
 func Start(ctx context.Context, options Options) (*Stack, error) {
 	s := &Stack{options: options}
-	if err := s.start(ctx); err != nil {
+	if err := s.start(ctx, startTimeout); err != nil {
 		s.Stop()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Stack) start(ctx context.Context) error {
+func (s *Stack) start(ctx context.Context, timeout time.Duration) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
 	s.say("%-20s %s", "logs", s.relative(filepath.Dir(s.logPath(""))))
+	if err := s.startPart(ctx, "sink", s.buildSink); err != nil {
+		return err
+	}
 	for _, part := range []struct {
 		name  string
-		start func(ctx context.Context, log io.Writer) (address string, err error)
+		start startFunc
 	}{
-		{"sink", s.buildSink},
 		{"kafka", s.startBroker},
 		{"clickhouse", s.startEngine},
 		{"dynamodb", s.startDynamoDB},
 		{"sqs", s.startQueue},
 		{"lambda", s.startInvokeAPI},
 	} {
-		begun := time.Now()
-		log, err := s.openLog(part.name)
-		if err != nil {
-			return err
-		}
-		within, cancel := context.WithTimeout(ctx, startTimeout)
-		address, err := part.start(within, log)
+		within, cancel := context.WithTimeout(ctx, timeout)
+		err := s.startPart(within, part.name, part.start)
 		cancel()
 		if err != nil {
 			return err
 		}
-		s.status(part.name, address, time.Since(begun))
 	}
+	return nil
+}
+
+// startFunc starts a part that writes what it prints to log, and returns where
+// the part is.
+type startFunc func(ctx context.Context, log io.Writer) (address string, err error)
+
+func (s *Stack) startPart(ctx context.Context, name string, start startFunc) error {
+	begun := time.Now()
+	log, err := s.openLog(name)
+	if err != nil {
+		return err
+	}
+	address, err := start(ctx, log)
+	if err != nil {
+		return err
+	}
+	s.status(name, address, time.Since(begun))
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -87,6 +88,16 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 	require.NoError(t, err, "the directory is free again")
 	s.Stop()
 	goleak.VerifyNone(t, leaks)
+}
+
+// A first build takes as long as network and machine need: only what comes after
+// it has a time in which to come up.
+func TestBuildMayTakeLonger(t *testing.T) {
+	var status bytes.Buffer
+	s := &Stack{options: Options{Root: root, Dir: t.TempDir(), Program: program, Status: &status}}
+	t.Cleanup(s.Stop)
+	require.ErrorContains(t, s.start(t.Context(), time.Nanosecond), "clickhouse engine did not come up")
+	require.Regexp(t, `(?m)^sink +ready`, status.String())
 }
 
 // A part that fails on a full disk has words of its own for it, or none.
