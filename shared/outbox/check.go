@@ -14,6 +14,7 @@ const (
 	ReasonTimeline       = "TimelineChanged"
 	ReasonCursorAhead    = "CursorAhead"
 	ReasonShards         = "ShardsChanged"
+	ReasonShardKey       = "ShardKeyChanged"
 	ReasonMoving         = "Resharding"
 	ReasonMoveTime       = "ReshardingTime"
 	ReasonVersion        = "VersionUnknown"
@@ -38,6 +39,11 @@ func (c *Cursor) check(shard Shard, now Snapshot) error {
 			ReasonShards, []string{fmt.Sprintf("the cursor is of shard %d of %d, this poller of %s", c.Shard, c.Shards, shard)},
 			"configure the shards that the outbox has, or move it to others",
 		}
+	case c.By != shard.by():
+		return &Refusal{
+			ReasonShardKey, []string{fmt.Sprintf("the cursor's shards are divided by column %q, this poller's by %q: rows would move from one shard's cursor to another's", c.By, shard.by())},
+			"configure the column that the outbox is divided by, or move the outbox to shards that are divided by the other",
+		}
 	}
 	if err := c.Identity.check(now.Identity); err != nil {
 		return err
@@ -57,8 +63,8 @@ func (c *Cursor) check(shard Shard, now Snapshot) error {
 
 func (c *Cursor) moving() error {
 	return &Refusal{
-		ReasonMoving, []string{fmt.Sprintf("the outbox is being moved from %d to %d shards", c.Shards, c.Move.Shards)},
-		"let the move end: run it again with the same number of shards",
+		ReasonMoving, []string{fmt.Sprintf("the outbox is being moved from %d to %d shards, divided by column %q", c.Shards, c.Move.Shards, c.Move.By)},
+		"let the move end: run it again with the same number of shards, divided by the same column",
 	}
 }
 
@@ -70,10 +76,25 @@ func (i Identity) check(now Identity) error {
 			ReasonOtherDatabase, []string{fmt.Sprintf("the cursor is of the database cluster %d, this is %d", i.SystemID, now.SystemID)},
 			"point the poller at its database; " + remedyReset,
 		}
+	case i.DatabaseOID != now.DatabaseOID:
+		return &Refusal{
+			ReasonOtherDatabase, []string{fmt.Sprintf("the cursor is of the database with oid %d of its cluster, this one has %d", i.DatabaseOID, now.DatabaseOID)},
+			"point the poller at its database; " + remedyReset,
+		}
 	case i.TableOID != now.TableOID:
 		return &Refusal{
 			ReasonOtherTable, []string{fmt.Sprintf("the cursor is of the table with oid %d, this one has %d", i.TableOID, now.TableOID)},
 			"point the poller at its table; " + remedyReset,
+		}
+	case i.XIDColumn != now.XIDColumn || i.SeqColumn != now.SeqColumn:
+		return &Refusal{
+			ReasonOtherTable, []string{fmt.Sprintf("the cursor goes by the table's columns %d and %d (xid and seq), this poller by %d and %d: others are configured, or they were made again", i.XIDColumn, i.SeqColumn, now.XIDColumn, now.SeqColumn)},
+			"configure the columns that the cursor goes by; " + remedyReset,
+		}
+	case i.KeyType != now.KeyType:
+		return &Refusal{
+			ReasonShardKey, []string{fmt.Sprintf("the column that divides the shards was of a type of category %q, and is of %q: the same value may be another shard's now", i.KeyType, now.KeyType)},
+			"give the column its type back, and move the outbox to one shard before it is changed; " + remedyReset,
 		}
 	case i.Timeline != now.Timeline:
 		return &Refusal{

@@ -85,9 +85,20 @@ func (r Rules) validate() error {
 type Shard struct {
 	Index int // from 0
 	Of    int
+	// By is the column that the rows are divided by. One shard has them all: there,
+	// it means nothing.
+	By string
 }
 
 func (s Shard) String() string { return fmt.Sprintf("%d of %d", s.Index, s.Of) }
+
+// by is what a cursor remembers of By.
+func (s Shard) by() string {
+	if s.Of == 1 {
+		return ""
+	}
+	return s.By
+}
 
 // Poller publishes the rows of one shard. It is not safe for concurrent use;
 // any number of pollers may compete for a shard, in any process.
@@ -108,6 +119,9 @@ type Poller struct {
 func NewPoller(shard Shard, table Table, log Log, router *Router, rules Rules) (*Poller, error) {
 	if shard.Of < 1 || shard.Index < 0 || shard.Index >= shard.Of {
 		return nil, fmt.Errorf("shard %s: an index from 0, below the number of shards", shard)
+	}
+	if shard.Of > 1 && shard.By == "" {
+		return nil, fmt.Errorf("shard %s: by which column are the rows divided?", shard)
 	}
 	rules = rules.withDefaults()
 	if err := rules.validate(); err != nil {

@@ -2,9 +2,11 @@ package outbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,7 +197,13 @@ func TestO2AnotherHistoryIsRefused(t *testing.T) {
 		outbox.ReasonOtherTable:    func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.TableOID++ }) },
 		outbox.ReasonTimeline:      func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.Timeline++ }) },
 		outbox.ReasonCursorAhead:   func(d *memory.Database) { d.RestartSequence(1) },
+		// A copy in the same cluster has the table's oid, too (CREATE DATABASE ... TEMPLATE).
+		outbox.ReasonOtherDatabase + " of one cluster": func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.DatabaseOID++ }) },
+		// A snapshot says nothing of another column's transaction ids.
+		outbox.ReasonOtherTable + " by its xid": func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.XIDColumn++ }) },
+		outbox.ReasonOtherTable + " by its seq": func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.SeqColumn++ }) },
 	} {
+		reason, _, _ := strings.Cut(reason, " ")
 		t.Run(reason, func(t *testing.T) {
 			r := newRig()
 			r.rows("a", "b")
@@ -683,22 +691,83 @@ func TestShardsMustBeThoseOfTheCursor(t *testing.T) {
 	r.rows("a")
 	r.mustRun(t)
 	r.table.Shard.Of, r.log.Shard.Of = 2, 2
+	r.table.Shard.By = "aggregateid"
 	_, err := r.run(t)
 	requireRefusal(t, err, outbox.ReasonShards)
+	_, err = r.poller(t, r.rules).Reset(t.Context(), outbox.FromCursor)
+	require.ErrorContains(t, err, "the cursor is of shard 0 of 1", "its position is not this shard's")
 
 	router, err := outbox.NewRouter(r.route)
 	require.NoError(t, err)
 	poller := func(s outbox.Shard) (*outbox.Poller, error) {
 		return outbox.NewPoller(s, r.db.Table(s), r.kafka.Log("orders", s), router, r.rules)
 	}
-	requireRefusal(t, outbox.Reshard(t.Context(), 2, poller, time.Now().Add(-time.Second)), outbox.ReasonMoveTime)
-	require.NoError(t, outbox.Reshard(t.Context(), 2, poller, time.Now().Add(time.Minute)))
-	require.NoError(t, outbox.Reshard(t.Context(), 2, poller, time.Now().Add(time.Minute)), "it is done already")
+	two := outbox.Shard{Of: 2, By: "aggregateid"}
+	requireRefusal(t, outbox.Reshard(t.Context(), two, poller, time.Now().Add(-time.Second)), outbox.ReasonMoveTime)
+	require.NoError(t, outbox.Reshard(t.Context(), two, poller, time.Now().Add(time.Minute)))
+	require.NoError(t, outbox.Reshard(t.Context(), two, poller, time.Now().Add(time.Minute)), "it is done already")
 	r.mustRun(t)
 	r.table.Shard, r.log.Shard = outbox.Shard{Of: 1}, outbox.Shard{Of: 1}
 	_, err = r.run(t)
 	requireRefusal(t, err, outbox.ReasonShards)
 	r.requireIDs(t, "a")
+}
+
+// What the shards are divided by decides whose cursor speaks of a row: by another
+// column, rows would move past one cursor, and behind another.
+func TestShardsMustBeDividedAsTheCursorIs(t *testing.T) {
+	r := newRig()
+	router := newRouter(t, r.route)
+	rules := r.rules
+	poller := func(s outbox.Shard) (*outbox.Poller, error) {
+		return outbox.NewPoller(s, r.db.Table(s), r.kafka.Log("orders", s), router, rules)
+	}
+	run := func(by string) (failed error) {
+		for index := range 2 {
+			ctx, cancel := context.WithCancel(t.Context())
+			rules.Wait = func(context.Context, time.Duration) { cancel() }
+			p, err := poller(outbox.Shard{Index: index, Of: 2, By: by})
+			require.NoError(t, err)
+			_, err = p.Run(ctx, time.Now().Add(time.Hour))
+			failed = errors.Join(failed, err)
+			cancel()
+		}
+		return failed
+	}
+	var want []string
+	insert := func() {
+		for range 20 {
+			id := fmt.Sprint(len(want))
+			r.insert(outbox.Row{ID: id, AggregateID: &id, Payload: []byte("x")})
+			want = append(want, id)
+		}
+	}
+	insert()
+	require.NoError(t, run("aggregateid"))
+	insert()
+	requireRefusal(t, run("customer"), outbox.ReasonShardKey, `"aggregateid"`, `"customer"`, "move the outbox")
+	p, err := poller(outbox.Shard{Of: 2, By: "customer"})
+	require.NoError(t, err)
+	_, err = p.Reset(t.Context(), outbox.FromCursor)
+	require.ErrorContains(t, err, "divided by")
+	r.db.Identify(func(i *outbox.Identity) { i.KeyType = "U" })
+	requireRefusal(t, run("aggregateid"), outbox.ReasonShardKey, "type")
+	r.db.Identify(func(i *outbox.Identity) { i.KeyType = "" })
+
+	require.NoError(t, outbox.Reshard(t.Context(), outbox.Shard{Of: 2, By: "customer"}, poller, time.Now().Add(time.Minute)))
+	require.ElementsMatch(t, want, ids(r.published(simTopic, true)), "each shard is closed as it was divided")
+	insert()
+	requireRefusal(t, run("aggregateid"), outbox.ReasonShardKey)
+	require.NoError(t, run("customer"))
+	require.ElementsMatch(t, want, ids(r.published(simTopic, true)))
+
+	one := newRig() // has all rows, whatever they are divided by
+	one.rows("a")
+	one.mustRun(t)
+	one.table.Shard.By = "customer"
+	one.rows("b")
+	one.mustRun(t)
+	one.requireIDs(t, "a", "b")
 }
 
 func TestNewPoller(t *testing.T) {
@@ -710,6 +779,7 @@ func TestNewPoller(t *testing.T) {
 	}{
 		{outbox.Shard{}, outbox.Rules{}, "shard 0 of 0"},
 		{outbox.Shard{Index: 1, Of: 1}, outbox.Rules{}, "shard 1 of 1"},
+		{outbox.Shard{Index: 1, Of: 2}, outbox.Rules{}, "shard 1 of 2: by which column"},
 		{outbox.Shard{Of: 1}, outbox.Rules{Rows: -1}, "-1 rows"},
 		{outbox.Shard{Of: 1}, outbox.Rules{Poll: -1}, "must not be negative"},
 		{outbox.Shard{Of: 1}, outbox.Rules{Initialise: outbox.FromCursor}, `initialise from "cursor"`},

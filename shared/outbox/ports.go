@@ -56,11 +56,19 @@ type Snapshot struct {
 	LastSeq int64
 }
 
-// Identity tells one history of one table from all others.
+// Identity tells one history of one table from all others, as it is read.
 type Identity struct {
-	SystemID uint64 `json:"system_id,string"` // pg_control_system().system_identifier
-	Timeline uint32 `json:"timeline"`
-	TableOID uint32 `json:"table_oid"`
+	SystemID    uint64 `json:"system_id,string"` // pg_control_system().system_identifier
+	Timeline    uint32 `json:"timeline"`
+	DatabaseOID uint32 `json:"database_oid"` // a copy within the cluster has the table's oid, too
+	TableOID    uint32 `json:"table_oid"`
+	// XIDColumn and SeqColumn are the columns that say what is new, and in which
+	// order: pg_attribute.attnum, which a rename leaves as it is.
+	XIDColumn int16 `json:"xid_column"`
+	SeqColumn int16 `json:"seq_column"`
+	// KeyType is the category of Shard.By's type (pg_type.typcategory): another one
+	// prints the same value otherwise. "" of one shard, which divides nothing.
+	KeyType string `json:"key_type,omitempty"`
 }
 
 // Window is what became visible between two snapshots.
@@ -132,6 +140,8 @@ type Cursor struct {
 	Incarnation string `json:"incarnation"` // random; new whenever positions start anew
 	Shard       int    `json:"shard"`       // of Shards, from 0
 	Shards      int    `json:"shards"`
+	// By is the column whose hash says which rows are the shard's; "" of one shard.
+	By string `json:"by,omitempty"`
 	// Window is the number of the window that was opened last; 0 before the first.
 	Window int64 `json:"window"`
 	// Open is the plan of that window while some of its rows are unpublished:
@@ -154,6 +164,7 @@ type Cursor struct {
 // stand too, and from which the new ones start.
 type Move struct {
 	Shards      int    `json:"shards"`
+	By          string `json:"by,omitempty"`
 	Incarnation string `json:"incarnation"` // of the new shards
 	At          string `json:"at"`
 }

@@ -32,7 +32,7 @@ func (s *session) initialise(ctx context.Context, from Origin, standing Standing
 func (s *session) restart(ctx context.Context, from Origin, now Snapshot) error {
 	next := Cursor{
 		Version: version, Incarnation: rand.Text()[:incarnationLength],
-		Shard: s.shard.Index, Shards: s.shard.Of, Identity: now.Identity,
+		Shard: s.shard.Index, Shards: s.shard.Of, By: s.shard.by(), Identity: now.Identity,
 	}
 	s.flush = nil
 	switch from {
@@ -70,7 +70,7 @@ func (p *Poller) Reset(ctx context.Context, from Origin) (Cursor, error) {
 			return errors.New("there is no cursor whose position could be kept")
 		}
 		if from == FromCursor {
-			if err := s.cursor.canKeep(now); err != nil {
+			if err := s.cursor.canKeep(s.shard, now); err != nil {
 				return fmt.Errorf("keep the cursor's position: %w", err)
 			}
 		}
@@ -110,10 +110,16 @@ func (c *Cursor) keepPosition(old *Cursor, routing string) {
 	}
 }
 
-// canKeep tells whether the cursor's snapshots mean anything in this database.
-func (c *Cursor) canKeep(now Snapshot) error {
-	if c.SystemID != now.SystemID || c.TableOID != now.TableOID {
-		return errors.New("this is another database cluster or table: its transaction ids are others")
+// canKeep tells whether the cursor's snapshots mean anything in this database, and
+// for the rows of this shard. Of its identity, only the timeline may be another.
+func (c *Cursor) canKeep(shard Shard, now Snapshot) error {
+	same := c.Identity
+	same.Timeline = now.Timeline
+	switch {
+	case c.Shard != shard.Index || c.Shards != shard.Of || c.By != shard.by():
+		return fmt.Errorf("the cursor is of shard %d of %d, divided by %q: move the outbox to other shards", c.Shard, c.Shards, c.By)
+	case same != now.Identity:
+		return errors.New("this is another database cluster, database, table or column: its transaction ids are others")
 	}
 	snapshots := []string{c.Done}
 	if c.Open != nil {

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Reshard moves the outbox from the shards that its cursors name to another
-// number of them. poller makes the poller of any shard, old or new; the pollers
-// of the old shards are fenced, and must not be started again meanwhile.
+// Reshard moves the outbox from the shards that its cursors name to others: to
+// to.Of of them, divided by to.By. poller makes the poller of any shard, old or new;
+// the pollers of the old shards are fenced, and must not be started again meanwhile.
 //
 // All old shards are brought to one snapshot and closed there; only when the last
 // of them is closed do the new ones start from it, under an incarnation of their
 // own. A move that ends early, by an error or by until, loses nothing: run it
 // again. Until the first shard is closed, the old pollers may go on instead.
-func Reshard(ctx context.Context, to int, poller func(Shard) (*Poller, error), until time.Time) error {
+func Reshard(ctx context.Context, to Shard, poller func(Shard) (*Poller, error), until time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	m := &move{to: to, poller: poller, commitBy: until}
@@ -26,7 +26,7 @@ func Reshard(ctx context.Context, to int, poller func(Shard) (*Poller, error), u
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return errors.Join(err, &Refusal{
-			ReasonMoveTime, []string{fmt.Sprintf("the move to %d shards did not fit into the time it had", to)},
+			ReasonMoveTime, []string{fmt.Sprintf("the move to %d shards did not fit into the time it had", to.Of)},
 			"let the old pollers work the backlog off, stop them, and run the move again; if a shard is closed already, run it again with more time",
 		})
 	}
@@ -35,7 +35,7 @@ func Reshard(ctx context.Context, to int, poller func(Shard) (*Poller, error), u
 
 // move is one run of Reshard.
 type move struct {
-	to       int
+	to       Shard // any of the new ones
 	poller   func(Shard) (*Poller, error)
 	commitBy time.Time
 	opened   []*session
@@ -44,31 +44,31 @@ type move struct {
 // run does what is left of the move. Shard 0 is the last to change: what its
 // cursor says is what the whole outbox has.
 func (m *move) run(ctx context.Context) error {
-	if m.to < 1 {
-		return fmt.Errorf("move to %d shards: at least 1", m.to)
+	if m.to.Of < 1 {
+		return fmt.Errorf("move to %d shards: at least 1", m.to.Of)
 	}
-	if _, err := m.open(ctx, Shard{m.to - 1, m.to}); err != nil { // is there a partition for it?
+	if _, err := m.open(ctx, m.shard(m.to.Of-1)); err != nil { // is there a partition for it?
 		return err
 	}
-	first, err := m.open(ctx, Shard{0, m.to})
+	first, err := m.open(ctx, m.shard(0))
 	switch {
 	case err != nil:
 		return err
 	case first.cursor.Version == 0:
 		return &Refusal{ReasonNotInitialised, []string{"shard 0 has no cursor"}, "start the outbox with the number of shards that it shall have"}
-	case first.cursor.Shards == m.to && first.cursor.Move == nil:
+	case first.cursor.Shards == m.to.Of && first.cursor.By == m.to.by() && first.cursor.Move == nil:
 		return nil
 	}
 	var old []*session
 	for i := range first.cursor.Shards {
-		s, err := m.open(ctx, Shard{i, first.cursor.Shards})
+		s, err := m.open(ctx, Shard{i, first.cursor.Shards, first.cursor.By})
 		if err != nil {
 			return err
 		}
 		old = append(old, s)
 	}
 	mark := old[0].cursor.Move
-	if mark != nil && mark.Shards != m.to {
+	if m.isOther(mark) {
 		return old[0].cursor.moving()
 	}
 	if mark == nil || !closed(old, mark) {
@@ -77,6 +77,14 @@ func (m *move) run(ctx context.Context) error {
 		}
 	}
 	return m.start(ctx, old, mark)
+}
+
+// shard is one of the new ones.
+func (m *move) shard(index int) Shard { return Shard{index, m.to.Of, m.to.By} }
+
+// isOther tells whether a mark is that of a move to somewhere else.
+func (m *move) isOther(mark *Move) bool {
+	return mark != nil && (mark.Shards != m.to.Of || mark.By != m.to.by())
 }
 
 // open fences a shard and reads where it stands.
@@ -122,7 +130,7 @@ func (m *move) close(ctx context.Context, old []*session) (*Move, error) {
 		return nil, fmt.Errorf("wait until snapshot %s is flushed: %w", at.Text, err)
 	}
 	for _, s := range old {
-		if mark := s.cursor.Move; mark != nil && mark.Shards != m.to {
+		if m.isOther(s.cursor.Move) {
 			return nil, s.cursor.moving()
 		}
 		s.cursor.Move = nil // a mark that not all have closes nothing
@@ -130,7 +138,7 @@ func (m *move) close(ctx context.Context, old []*session) (*Move, error) {
 			return nil, fmt.Errorf("bring shard %s to %s: %w", s.shard, at.Text, err)
 		}
 	}
-	mark := &Move{Shards: m.to, Incarnation: rand.Text()[:incarnationLength], At: at.Text}
+	mark := &Move{Shards: m.to.Of, By: m.to.by(), Incarnation: rand.Text()[:incarnationLength], At: at.Text}
 	for _, s := range old {
 		next := s.cursor
 		next.Done, next.Move = at.Text, mark
@@ -163,17 +171,27 @@ func (m *move) start(ctx context.Context, old []*session, mark *Move) error {
 			last = s.cursor
 		}
 	}
-	for j := m.to - 1; j >= 0; j-- {
-		s, err := m.open(ctx, Shard{j, m.to})
+	for j := m.to.Of - 1; j >= 0; j-- {
+		s, err := m.open(ctx, m.shard(j))
 		if err != nil {
 			return err
 		}
 		if s.cursor.isNew(mark) {
 			continue
 		}
+		now, err := s.snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		// Of what the old shards had, only the type that divides may change.
+		identity := last.Identity
+		identity.KeyType = now.KeyType
+		if err := identity.check(now.Identity); err != nil {
+			return err
+		}
 		next := Cursor{
-			Version: version, Incarnation: mark.Incarnation, Shard: j, Shards: m.to, Done: mark.At,
-			Identity: old[0].cursor.Identity, LastID: last.LastID, LastSeq: last.LastSeq,
+			Version: version, Incarnation: mark.Incarnation, Shard: j, Shards: m.to.Of, By: mark.By, Done: mark.At,
+			Identity: identity, LastID: last.LastID, LastSeq: last.LastSeq,
 		}
 		if err := s.write(ctx, Transaction{Cursor: next}); err != nil {
 			return fmt.Errorf("start shard %s: %w", s.shard, err)

@@ -75,6 +75,7 @@ var simShapes = map[string]func(*simulation){
 	"two shards":                 func(s *simulation) { s.shards = 2 },
 	"two shards become three":    func(s *simulation) { s.shards, s.moveTo = 2, 3 },
 	"three shards become one":    func(s *simulation) { s.shards, s.moveTo = 3, 1 },
+	"shards are divided anew":    func(s *simulation) { s.shards, s.moveTo, s.moveBy = 2, 2, "customer" },
 	"batches of one record":      func(s *simulation) { s.batchRows = 1 },
 	"dead letters":               func(s *simulation) { s.rules.DeadLetters, s.app.Oversize = "dead", true },
 	"the database crashes":       crashing,
@@ -130,6 +131,7 @@ type simulation struct {
 
 	shards, batchRows int
 	moveTo            int // the shards that it shall have, 0 for those it has
+	by, moveBy        string
 	careless, crashes bool
 	wrapLog           func(*memory.Log) outbox.Log
 	wrapTable         func(*memory.Table) outbox.Table
@@ -150,7 +152,8 @@ func newSimulation(seed uint64, shape func(*simulation)) *simulation {
 		panic(err)
 	}
 	s := &simulation{
-		rng: rand.New(rand.NewPCG(seed, 11)), db: memory.NewDatabase(), kafka: memory.NewKafka(), router: router, shards: 1,
+		rng: rand.New(rand.NewPCG(seed, 11)), db: memory.NewDatabase(), kafka: memory.NewKafka(), router: router,
+		shards: 1, by: "aggregateid", moveBy: "aggregateid",
 		rules: outbox.Rules{Keep: time.Hour, Initialise: outbox.FromBeginning},
 	}
 	s.rules.Rows = 1 + s.rng.IntN(4)
@@ -257,7 +260,7 @@ func (s *simulation) drainMove() error {
 	for shard := range s.shards {
 		var refusal *outbox.Refusal
 		err := s.drainShard(shard)
-		if errors.As(err, &refusal) && (refusal.Reason == outbox.ReasonMoving || refusal.Reason == outbox.ReasonShards) {
+		if errors.As(err, &refusal) && slices.Contains([]string{outbox.ReasonMoving, outbox.ReasonShards, outbox.ReasonShardKey}, refusal.Reason) {
 			continue // closed, or moved
 		}
 		if err != nil {
@@ -296,7 +299,7 @@ type verdict struct {
 func (s *simulation) start() { s.startShard(s.rng.IntN(s.shards)) }
 
 func (s *simulation) startShard(index int) *actor {
-	a, shard := s.newActor(), outbox.Shard{Index: index, Of: s.shards}
+	a, shard := s.newActor(), outbox.Shard{Index: index, Of: s.shards, By: s.by}
 	poller, err := s.poller(a, shard)
 	if err != nil {
 		panic(err)
@@ -314,7 +317,7 @@ func (s *simulation) startMove() *actor {
 	a := s.newActor()
 	s.log("%s moves the outbox to %d shards", a.name, s.moveTo)
 	return s.launch(a, func(ctx context.Context) error {
-		return outbox.Reshard(ctx, s.moveTo, func(shard outbox.Shard) (*outbox.Poller, error) { return s.poller(a, shard) }, time.Now().Add(time.Hour))
+		return outbox.Reshard(ctx, outbox.Shard{Of: s.moveTo, By: s.moveBy}, func(shard outbox.Shard) (*outbox.Poller, error) { return s.poller(a, shard) }, time.Now().Add(time.Hour))
 	})
 }
 
@@ -371,7 +374,7 @@ func (s *simulation) await(a *actor) {
 		if a == s.mover {
 			s.mover = nil
 			if a.finished && a.err == nil {
-				s.shards, s.moveTo = s.moveTo, 0
+				s.shards, s.by, s.moveTo = s.moveTo, s.moveBy, 0
 			}
 		}
 	}

@@ -43,7 +43,7 @@ type Config struct {
 
 	IDColumn            string `env:"ID_COLUMN" envDefault:"id" match:"identifier" doc:"The event's id. It becomes the header id."`
 	AggregateTypeColumn string `env:"AGGREGATE_TYPE_COLUMN" envDefault:"aggregatetype" match:"identifier" doc:"What the topic's name is made of."`
-	AggregateIDColumn   string `env:"AGGREGATE_ID_COLUMN" envDefault:"aggregateid" match:"identifier" doc:"The record's key: what events are kept in order by. It also decides the shard: with more than one, never change it without first moving the outbox to one."`
+	AggregateIDColumn   string `env:"AGGREGATE_ID_COLUMN" envDefault:"aggregateid" match:"identifier" doc:"The record's key: what events are kept in order by. It also decides the shard: with more than one, never change it without the action reshard."`
 	TypeColumn          string `env:"TYPE_COLUMN" envDefault:"type" match:"identifier" doc:"The event's type, for HEADERS."`
 	PayloadColumn       string `env:"PAYLOAD_COLUMN" envDefault:"payload" match:"identifier" doc:"The record's value, as PostgreSQL prints it: jsonb, json, text or bytea."`
 	SeqColumn           string `env:"SEQ_COLUMN" envDefault:"seq" match:"identifier" doc:"The identity that says in which order rows were inserted."`
@@ -117,7 +117,9 @@ func Parse(environ map[string]string) (*Config, error) {
 func (c *Config) Router() *outbox.Router { return c.router }
 
 // Shard is the shard with that index.
-func (c *Config) Shard(index int) outbox.Shard { return outbox.Shard{Index: index, Of: c.Shards} }
+func (c *Config) Shard(index int) outbox.Shard {
+	return outbox.Shard{Index: index, Of: c.Shards, By: c.AggregateIDColumn}
+}
 
 // Rules are how a shard is polled.
 func (c *Config) Rules() outbox.Rules {

@@ -36,7 +36,7 @@ func TestTheLeastIsEnough(t *testing.T) {
 	cfg, err := config.Parse(least())
 	require.NoError(t, err)
 	require.Equal(t, int64(256<<20), cfg.MemoryBytes)
-	require.Equal(t, outbox.Shard{Index: 0, Of: 1}, cfg.Shard(0))
+	require.Equal(t, outbox.Shard{Index: 0, Of: 1, By: "aggregateid"}, cfg.Shard(0))
 	require.Equal(t, outbox.Rules{Rows: 1000, Bytes: 8 << 20, Poll: 20 * time.Millisecond, Keep: 30 * time.Second, Reserve: 4 * time.Second}, cfg.Rules())
 	topic, err := cfg.Router().Topic("Order")
 	require.NoError(t, err)
@@ -46,13 +46,13 @@ func TestTheLeastIsEnough(t *testing.T) {
 
 func TestSettingsArriveWhereTheyBelong(t *testing.T) {
 	cfg, err := config.Parse(least("ONCEHOUSE_HEADERS=type:header:eventType,traceparent:header", "ONCEHOUSE_TOPIC_TEMPLATE=${routedByValue}.events",
-		"ONCEHOUSE_SHARDS=4", "ONCEHOUSE_TRANSACTION_BYTES=1MiB", "ONCEHOUSE_DEAD_LETTER_TOPIC=orders-dead", "ONCEHOUSE_SCHEMA=sales", "ONCEHOUSE_TABLE=Outbox"))
+		"ONCEHOUSE_SHARDS=4", "ONCEHOUSE_AGGREGATE_ID_COLUMN=customer", "ONCEHOUSE_TRANSACTION_BYTES=1MiB", "ONCEHOUSE_DEAD_LETTER_TOPIC=orders-dead", "ONCEHOUSE_SCHEMA=sales", "ONCEHOUSE_TABLE=Outbox"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"traceparent"}, cfg.Router().Columns())
 	topic, err := cfg.Router().Topic("order")
 	require.NoError(t, err)
 	require.Equal(t, "order.events", topic)
-	require.Equal(t, "3 of 4", cfg.Shard(3).String())
+	require.Equal(t, outbox.Shard{Index: 3, Of: 4, By: "customer"}, cfg.Shard(3))
 	require.Equal(t, 1<<20, cfg.Rules().Bytes)
 	require.Equal(t, "orders-dead", cfg.Rules().DeadLetters)
 	table := cfg.TableOf(cfg.Shard(3))

@@ -21,8 +21,8 @@ const (
 	actionInitialise = "initialise"
 	// actionReset writes a new cursor, whatever there is.
 	actionReset = "reset"
-	// actionReshard moves the outbox to as many shards as the function is
-	// configured with.
+	// actionReshard moves the outbox to the shards that the function is configured
+	// with: as many, divided by that column.
 	actionReshard = "reshard"
 )
 
@@ -134,7 +134,7 @@ func (h *Handler) reshard(ctx context.Context, until time.Time) error {
 			ports.Close()
 		}
 	}()
-	err := outbox.Reshard(ctx, h.config.Shards, func(shard outbox.Shard) (*outbox.Poller, error) {
+	err := outbox.Reshard(ctx, h.config.Shard(0), func(shard outbox.Shard) (*outbox.Poller, error) {
 		ports, err := h.connect(shard)
 		if err != nil {
 			return nil, err

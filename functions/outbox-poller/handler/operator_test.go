@@ -80,6 +80,16 @@ func TestReshard(t *testing.T) {
 		_, err = w.invoke(`{"shards":[0,1]}`, time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, 40, w.published())
+
+		cfg.AggregateIDColumn = "customer" // as many shards, divided by another column
+		_, err = w.invoke(`{"shards":[0,1]}`, time.Minute)
+		require.Equal(t, outbox.ReasonShardKey, reasonFor(err))
+		_, err = w.invoke(`{"oncehouse":{"action":"reshard"}}`, time.Minute)
+		require.NoError(t, err)
+		w.insert(20, "order")
+		_, err = w.invoke(`{"shards":[0,1]}`, time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, 60, w.published())
 	})
 }
 

@@ -43,8 +43,10 @@ type stored struct {
 // NewDatabase returns an empty one.
 func NewDatabase() *Database {
 	return &Database{
-		identity: outbox.Identity{SystemID: 7_300_000_000_000_000_001, Timeline: 1, TableOID: 16_400},
-		next:     100, completed: 99,
+		identity: outbox.Identity{
+			SystemID: 7_300_000_000_000_000_001, Timeline: 1, DatabaseOID: 5, TableOID: 16_400, XIDColumn: 7, SeqColumn: 6,
+		},
+		next: 100, completed: 99,
 		running: map[uint64]bool{}, xids: map[uint64]uint64{},
 	}
 }
@@ -280,7 +282,7 @@ func (t *Table) Rows(ctx context.Context, w outbox.Window, after int64) iter.Seq
 			return
 		}
 		for _, row := range rows {
-			if t.Shard.Of > 1 && shardOf(&row, t.Shard.Of) != t.Shard.Index {
+			if t.Shard.Of > 1 && shardOf(&row, t.Shard) != t.Shard.Index {
 				continue
 			}
 			if !yield(row, nil) {
@@ -290,14 +292,17 @@ func (t *Table) Rows(ctx context.Context, w outbox.Window, after int64) iter.Seq
 	}
 }
 
-func shardOf(row *outbox.Row, of int) int {
+// shardOf divides rows by a column of any name: there is one, and what is in it
+// follows from the aggregate id.
+func shardOf(row *outbox.Row, shard outbox.Shard) int {
 	h := fnv.New32a()
+	_, _ = h.Write([]byte(shard.By)) // never fails
 	if row.AggregateID != nil {
 		_, _ = h.Write([]byte(*row.AggregateID)) // never fails
 	} else {
 		_, _ = fmt.Fprint(h, row.Seq)
 	}
-	return int(h.Sum32() % uint32(of))
+	return int(h.Sum32() % uint32(shard.Of))
 }
 
 // snapshot is a pg_snapshot.

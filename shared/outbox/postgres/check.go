@@ -29,6 +29,7 @@ type catalog struct {
 type column struct {
 	oid      uint32 // of the type beneath a domain
 	sqlType  string // its name, without modifiers
+	category string // pg_type.typcategory
 	notNull  bool
 	fallback string // the DEFAULT
 }
@@ -111,7 +112,7 @@ func inspect(ctx context.Context, conn *pgx.Conn, c Config) (found catalog, err 
 func inspectColumns(ctx context.Context, conn *pgx.Conn, c Config) (map[string]column, error) {
 	// A result is described by the type beneath a domain, and that may be one, too.
 	rows, err := conn.Query(ctx, `
-		SELECT a.attname::text, b.oid, format_type(b.oid, NULL), a.attnotnull OR b.required,
+		SELECT a.attname::text, b.oid, format_type(b.oid, NULL), y.typcategory::text, a.attnotnull OR b.required,
 			CASE WHEN a.attidentity <> '' THEN 'identity' ELSE coalesce(pg_get_expr(d.adbin, d.adrelid), '') END
 		FROM pg_attribute a CROSS JOIN LATERAL (
 			WITH RECURSIVE beneath AS (
@@ -121,6 +122,7 @@ func inspectColumns(ctx context.Context, conn *pgx.Conn, c Config) (map[string]c
 			)
 			SELECT oid, required FROM beneath WHERE typbasetype = 0
 		) b
+		JOIN pg_type y ON y.oid = b.oid
 		LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 		WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped`, c.name())
 	if err != nil {
@@ -129,7 +131,7 @@ func inspectColumns(ctx context.Context, conn *pgx.Conn, c Config) (map[string]c
 	columns := map[string]column{}
 	var name string
 	var col column
-	_, err = pgx.ForEachRow(rows, []any{&name, &col.oid, &col.sqlType, &col.notNull, &col.fallback}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &col.oid, &col.sqlType, &col.category, &col.notNull, &col.fallback}, func() error {
 		columns[name] = col
 		return nil
 	})

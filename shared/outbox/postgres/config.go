@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,7 +19,8 @@ type Config struct {
 	Table   string // default "outbox"
 	Columns Columns
 	// Shard is the part of the aggregates to read; the zero value is all of them.
-	// See the guide, docs/outbox.md, for the hash.
+	// They are divided by Columns.AggregateID unless it names another column. See the
+	// guide, docs/outbox.md, for the hash.
 	Shard outbox.Shard
 	// StatementTimeout bounds every statement; default a minute.
 	StatementTimeout time.Duration
@@ -100,6 +102,14 @@ func (c Config) validate() error {
 		problems = append(problems, fmt.Errorf("shard %s: an index from 0, below the number of shards", s))
 	}
 	return errors.Join(problems...)
+}
+
+// by is the column that divides the rows; "" of one shard.
+func (c Config) by() string {
+	if c.Shard.Of <= 1 {
+		return ""
+	}
+	return cmp.Or(c.Shard.By, c.Columns.AggregateID)
 }
 
 // name is the table as SQL writes it.

@@ -47,6 +47,13 @@ func (t *Table) currentLayout(ctx context.Context, conn *pgx.Conn, h history) (*
 			return nil, fmt.Errorf("column %s of %s is missing", w.name, t.config.name())
 		}
 	}
+	// Rows that were read by another type than the snapshot had would be divided
+	// otherwise than its cursor.
+	if by := t.config.by(); by != "" {
+		if last := t.keyType.Load(); last != nil && columns[by].category != *last {
+			return nil, fmt.Errorf("column %s of %s was altered since the last snapshot", by, t.config.name())
+		}
+	}
 	l := newLayout(t.config, columns, h)
 	t.layout.Store(l)
 	return l, nil
@@ -139,14 +146,14 @@ func (c Config) fill(statement string) string {
 }
 
 // shard is the condition that a row is of this shard: the first four bytes of the
-// SHA-256 of its aggregate id in UTF-8, as a big-endian number, modulo the number
+// SHA-256 of its aggregate id (or what else divides the rows) in UTF-8, as a big-endian number, modulo the number
 // of shards. PostgreSQL's own hashes may change with its version.
 func (c Config) shard() string {
-	if c.Shard.Of <= 1 {
+	if c.by() == "" {
 		return ""
 	}
 	return fmt.Sprintf(" AND ('x' || left(encode(sha256(convert_to(coalesce(%s::text, {seq}::text), 'UTF8')), 'hex'), 8))::bit(32)::bigint %% %d = %d",
-		quote(c.Columns.AggregateID), c.Shard.Of, c.Shard.Index)
+		quote(c.by()), c.Shard.Of, c.Shard.Index)
 }
 
 // timestamp is the record's timestamp in milliseconds; NULL if there is none.

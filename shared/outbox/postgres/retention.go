@@ -115,17 +115,17 @@ func published(cursors []outbox.Cursor) (string, error) {
 }
 
 func (t *Table) retain(ctx context.Context, conn *pgx.Conn, h history, r Retention, horizon string, of outbox.Identity) (done Retained, err error) {
-	var oid uint32
+	now := outbox.Identity{SystemID: h.systemID, Timeline: h.timeline}
 	var kind, key string
 	err = conn.QueryRow(ctx, `
-		SELECT c.oid, c.relkind::text, coalesce((
+		SELECT `+identity+`, coalesce((SELECT relkind::text FROM pg_class WHERE oid = t.oid), ''), coalesce((
 			SELECT format_type(a.atttypid, NULL) FROM pg_partitioned_table p JOIN pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]
-			WHERE p.partrelid = c.oid AND p.partstrat = 'r' AND p.partnatts = 1), '')
-		FROM pg_class c WHERE c.oid = to_regclass($1)`, t.config.name()).Scan(&oid, &kind, &key)
+			WHERE p.partrelid = t.oid AND p.partstrat = 'r' AND p.partnatts = 1), '')
+		`+identified, t.identifiedBy()...).Scan(&now.DatabaseOID, &now.TableOID, &now.XIDColumn, &now.SeqColumn, &now.KeyType, &kind, &key)
 	if err != nil {
 		return done, fmt.Errorf("look up the table: %w", err)
 	}
-	if now := (outbox.Identity{SystemID: h.systemID, Timeline: h.timeline, TableOID: oid}); now != of {
+	if now != of {
 		return done, fmt.Errorf("the cursors are of another table or server: %+v, this is %+v", of, now)
 	}
 	switch {

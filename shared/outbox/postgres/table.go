@@ -34,6 +34,8 @@ type Table struct {
 	layout atomic.Pointer[layout]
 	// history is the server's that gave the last snapshot.
 	history atomic.Pointer[history]
+	// keyType is that of the last snapshot's identity.
+	keyType atomic.Pointer[string]
 
 	mu sync.Mutex // of what follows
 	// control is the connection that took the last snapshot; nil if there is none.
@@ -253,30 +255,47 @@ func (t *Table) snapshot(ctx context.Context) (s outbox.Snapshot, err error) {
 		}
 	}
 	conn := t.control.Conn()
-	var oid *uint32
 	var lsn int64
 	// The functions of the list run after the statement's snapshot was taken, the
 	// position in the log last: all that the snapshot calls ended is before it.
 	err = conn.QueryRow(ctx, `
-		SELECT pg_current_snapshot()::text, to_regclass($1)::oid,
-			CASE WHEN to_regclass($1) IS NULL THEN 0
-				ELSE coalesce(pg_sequence_last_value(pg_get_serial_sequence($1, $2)::regclass), 0) END,
-			(pg_current_wal_insert_lsn() - '0/0')::bigint`,
-		t.config.name(), t.config.Columns.Seq).Scan(&s.Text, &oid, &s.LastSeq, &lsn)
+		SELECT pg_current_snapshot()::text, `+identity+`,
+			CASE WHEN t.oid IS NULL THEN 0
+				ELSE coalesce(pg_sequence_last_value(pg_get_serial_sequence($1, $3)::regclass), 0) END,
+			(pg_current_wal_insert_lsn() - '0/0')::bigint
+		`+identified, t.identifiedBy()...).Scan(&s.Text, &s.DatabaseOID, &s.TableOID, &s.XIDColumn, &s.SeqColumn, &s.KeyType, &s.LastSeq, &lsn)
 	if err != nil {
 		if conn.IsClosed() {
 			t.disconnect()
 		}
 		return s, err
 	}
-	if oid == nil {
+	if s.TableOID == 0 {
 		return s, t.config.refuse([]problem{t.config.missing()})
 	}
 	h := historyOf(conn)
-	s.LSN = uint64(lsn)
-	s.Identity = outbox.Identity{SystemID: h.systemID, Timeline: h.timeline, TableOID: *oid}
+	s.LSN, s.SystemID, s.Timeline = uint64(lsn), h.systemID, h.timeline
 	t.history.Store(&h)
+	t.keyType.Store(&s.KeyType)
 	return s, nil
+}
+
+// identity and identified select what of an outbox.Identity is in the catalog; what
+// is not there is 0.
+const (
+	identity   = "d.oid, coalesce(t.oid, 0), coalesce(x.attnum, 0), coalesce(s.attnum, 0), coalesce(k.typcategory::text, '')"
+	identified = `FROM pg_database d CROSS JOIN (SELECT to_regclass($1)::oid AS oid) t
+		LEFT JOIN pg_attribute x ON x.attrelid = t.oid AND x.attname = $2
+		LEFT JOIN pg_attribute s ON s.attrelid = t.oid AND s.attname = $3
+		LEFT JOIN pg_attribute b ON b.attrelid = t.oid AND b.attname = $4
+		LEFT JOIN pg_type k ON k.oid = b.atttypid
+		WHERE d.datname = current_database()`
+)
+
+// identifiedBy are the arguments of identified.
+func (t *Table) identifiedBy() []any {
+	c := t.config
+	return []any{c.name(), c.Columns.XID, c.Columns.Seq, c.by()}
 }
 
 // patience is how long Flushed leaves the flush to others: under load the next

@@ -51,6 +51,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 		"a caller that leaves early":                                  testLeaves,
 		"O17 more rows than a page":                                   testMany,
 		"each aggregate has one shard":                                testShards,
+		"each value of another column has one shard":                  testShardsByType,
 		"a context that is over is an error":                          testCancelled,
 		"snapshots advance":                                           testSnapshots,
 		"O1 O4 random schedules: nothing lost, doubled or misordered": testRandom,
@@ -239,15 +240,34 @@ func testMany(t *testing.T, w *world) {
 	require.Equal(t, want, w.seqs(s1, s3))
 }
 
-func testShards(t *testing.T, w *world) {
+func testShards(_ *testing.T, w *world) {
+	w.requireShards("", func(i int) outbox.Row {
+		row := w.row(strconv.Itoa(i % 100))
+		if i%10 == 0 {
+			row.AggregateID = nil
+		}
+		return row
+	}, func(row outbox.Row) *string { return row.AggregateID })
+}
+
+func testShardsByType(_ *testing.T, w *world) {
+	w.requireShards("type", func(i int) outbox.Row {
+		row := w.row(strconv.Itoa(i % 100))
+		row.Type = *row.AggregateID
+		return row
+	}, func(row outbox.Row) *string { return &row.Type })
+}
+
+// requireShards wants each row in one shard, and all rows of a key in the same; nil
+// is no key.
+func (w *world) requireShards(by string, row func(i int) outbox.Row, key func(outbox.Row) *string) {
+	t := w.t
+	t.Helper()
 	const shards = 3
 	tx := w.Begin()
 	var rows []outbox.Row
 	for i := range 300 {
-		rows = append(rows, w.row(strconv.Itoa(i%100)))
-		if i%10 == 0 {
-			rows[i].AggregateID = nil
-		}
+		rows = append(rows, row(i))
 	}
 	want := tx.Insert(rows...)
 	tx.Commit()
@@ -255,17 +275,18 @@ func testShards(t *testing.T, w *world) {
 	owner := map[string]int{}
 	var got []int64
 	for shard := range shards {
-		rows := w.read(w.Table(outbox.Shard{Index: shard, Of: shards}), "", to, 0)
+		rows := w.read(w.Table(outbox.Shard{Index: shard, Of: shards, By: by}), "", to, 0)
 		require.NotEmpty(t, rows, "shard %d", shard)
 		got = append(got, seqsOf(rows)...)
 		for _, row := range rows {
-			if row.AggregateID == nil {
+			value := key(row)
+			if value == nil {
 				continue
 			}
-			if first, known := owner[*row.AggregateID]; known {
-				require.Equal(t, first, shard, "aggregate %s", *row.AggregateID)
+			if first, known := owner[*value]; known {
+				require.Equal(t, first, shard, "key %s", *value)
 			}
-			owner[*row.AggregateID] = shard
+			owner[*value] = shard
 		}
 	}
 	slices.Sort(got)
