@@ -485,9 +485,10 @@ func TestCancelledBeforeSending(t *testing.T) {
 	require.ErrorContains(t, err, "nothing was sent")
 }
 
-// TestJSONColumnKeepsStrings: the server would turn strings that look like
-// times or numbers into such, under a profile that says so and by itself.
-func TestJSONColumnKeepsStrings(t *testing.T) {
+// TestJSONColumnKeepsTypes: the server would turn strings that look like times or
+// numbers into such, and booleans beside numbers or strings into these, under a
+// profile that says so and by itself.
+func TestJSONColumnKeepsTypes(t *testing.T) {
 	s := run(t)
 	s.table(t, "docs", "("+provenance+", doc JSON) ENGINE = MergeTree ORDER BY _offset")
 	config := s.config("docs")
@@ -495,11 +496,13 @@ func TestJSONColumnKeepsStrings(t *testing.T) {
 		"input_format_try_infer_dates":                     "1",
 		"input_format_try_infer_datetimes":                 "1",
 		"input_format_json_try_infer_numbers_from_strings": "1",
+		"input_format_json_read_bools_as_numbers":          "1",
+		"input_format_json_read_bools_as_strings":          "1",
 	})}
 	target := open(t, config)
 	_, err := target.Preflight(t.Context())
 	require.NoError(t, err)
-	const doc = `{"at":"2025-06-21T04:00:00Z","day":"2025-06-21","n":"12","x":1.5,"y":7}`
+	const doc = `{"at":"2025-06-21T04:00:00Z","day":"2025-06-21","n":"12","x":1.5,"y":7,"b":[true,1],"s":[true,"x"]}`
 	insert(t, target, []kafka.Record{{Offset: 1, Value: []byte(`{"doc":` + doc + `}`)}}, "token")
 	require.JSONEq(t, doc, text(t, s, "SELECT toJSONString(doc) FROM docs"))
 }

@@ -42,11 +42,14 @@ func required() map[string]string {
 		"timeout_overflow_mode":           "throw",
 		// The encoder marks absent fields; the server computes their DEFAULT.
 		"input_format_defaults_for_omitted_fields": "1",
-		// A JSON column keeps strings as strings, whatever they look like.
+		// A JSON column keeps strings as strings, whatever they look like, and
+		// booleans as booleans, whatever stands beside them.
 		"input_format_try_infer_integers":                  "1",
 		"input_format_try_infer_dates":                     "0",
 		"input_format_try_infer_datetimes":                 "0",
 		"input_format_json_try_infer_numbers_from_strings": "0",
+		"input_format_json_read_bools_as_numbers":          "0",
+		"input_format_json_read_bools_as_strings":          "0",
 		// The status line waits for the end, so that it can tell.
 		"send_progress_in_http_headers": "0",
 	}

@@ -45,10 +45,13 @@
 //     an array of objects or an object of arrays. "n.a" addresses member a of n.
 //   - Bool: true or false. Enum: a name. UUID: 8-4-4-4-12 hexadecimal digits. IPv4,
 //     IPv6: an address, an IPv4 one in an IPv6 column as ::ffff:a.b.c.d. Map: an
-//     object, each key the text of the key type.
-//   - JSON: an object, sent as it is. The column keeps the value of each path, so
-//     two keys that make one path are refused, and so is an integer that no
-//     64-bit integer holds.
+//     object, each key the text of the key type and no two of one value.
+//   - JSON: an object, sent as it is. The column keeps the value of each path: a
+//     key with a dot is a path, null is NULL there, an object without members is
+//     nothing. Two keys that make one path are refused, or one that another goes
+//     through; an integer that no 64-bit integer holds; and what the server reads
+//     in the light of other rows: an integer beyond 2^53 in an array, and an array
+//     of nulls.
 //
 // The text of a record must be one object of RFC 8259 in UTF-8, whole, in every
 // part, ignored ones too: no key twice, no lone surrogate, no byte order mark.

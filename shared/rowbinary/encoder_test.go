@@ -156,14 +156,28 @@ func TestHugeRecords(t *testing.T) {
 	require.Equal(t, cat(1, 1, 1), tb.row(`{"`+strings.Repeat("k", 1<<20)+`":`+digits+`}`))
 	require.Equal(t, rowbinary.CodeDuplicateKey, tb.refused(`{"`+strings.Repeat("k", 1<<20)+`":1,"`+strings.Repeat("k", 1<<20)+`":2}`).Code)
 
+	// The server writes the long key out before each of the short ones.
+	docs := newTable(t, rowbinary.Options{}, "j JSON")
+	inner := many(100)
+	require.NotEmpty(t, docs.row(`{"j":{"`+strings.Repeat("k", 1<<10)+`":{`+inner+`}}}`))
+	require.NotEmpty(t, docs.row(`{"j":{"`+strings.Repeat("k", 1<<20)+`":1}}`))
+	require.Equal(t, rowbinary.CodeTooDeep, docs.refused(`{"j":{"`+strings.Repeat("k", 1<<16)+`":{`+inner+`}}}`).Code)
+	require.Equal(t, rowbinary.CodeTooDeep, docs.refused(`{"j":{"a":[{"`+strings.Repeat(".", 1<<16)+`":{`+inner+`}}]}}`).Code)
+
 	long := strings.Repeat("x", 300)
 	require.Equal(t, append(append([]byte{1, 1, 0}, binary.AppendUvarint(nil, 300)...), long...), tb.row(`{"s":"`+long+`"}`))
-	var many strings.Builder
-	for i := range 5000 {
-		many.WriteString(`"k` + strconv.Itoa(i) + `":1,`)
+	fields := many(5000)
+	require.Equal(t, cat(0, 1, 1, 1), tb.row(`{`+fields+`,"a":1}`))
+	require.Equal(t, rowbinary.CodeDuplicateKey, tb.refused(`{`+fields+`,"k0":1}`).Code)
+}
+
+// many are n fields with keys of their own.
+func many(n int) string {
+	fields := make([]string, n)
+	for i := range fields {
+		fields[i] = `"k` + strconv.Itoa(i) + `":1`
 	}
-	require.Equal(t, cat(0, 1, 1, 1), tb.row(`{`+many.String()+`"a":1}`))
-	require.Equal(t, rowbinary.CodeDuplicateKey, tb.refused(`{`+many.String()+many.String()[:strings.IndexByte(many.String(), ',')]+`}`).Code)
+	return strings.Join(fields, ",")
 }
 
 func TestRefusalsNameColumnPathAndValue(t *testing.T) {

@@ -22,7 +22,8 @@ const (
 	maxDateTime      = 1<<32 - 1                       // 2106-02-07 06:28:15 UTC
 	minDateTime64    = minDate32 * secondsPerDay       // 1900-01-01 00:00:00
 	maxDateTime64    = (maxDate32+1)*secondsPerDay - 1 // 2299-12-31 23:59:59
-	maxSecondsNanos  = 9223372036                      // the last whole second in 63 bits of nanoseconds
+	maxSecondsNanos  = 9223372036                      // the last second in 63 bits of nanoseconds
+	maxNanos         = 854775807                       // the last nanosecond of it
 	maxZoneHours     = 23
 	minutesPerHour   = 60
 	secondsPerMinute = 60

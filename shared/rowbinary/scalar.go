@@ -192,7 +192,8 @@ func (w *Writer) encodeTicks(n *node, dst []byte, utc, ticks int64) ([]byte, fau
 	if n.zone != nil && (utc < minDateTime64+clockMargin || utc > maxDateTime64-clockMargin) {
 		local += w.zones.offsetAt(utc, n.zone)
 	}
-	if local < minDateTime64 || local > maxDateTime64 || n.scale == nanosDigits && utc >= maxSecondsNanos {
+	beyond := n.scale == nanosDigits && (utc > maxSecondsNanos || utc == maxSecondsNanos && ticks > maxNanos)
+	if local < minDateTime64 || local > maxDateTime64 || beyond {
 		return dst, fault{CodeOutOfRange, "out of range for " + n.typ}
 	}
 	return binary.LittleEndian.AppendUint64(dst, uint64(utc*pow10(n.scale)+ticks)), fault{}

@@ -316,17 +316,26 @@ func (w *Writer) skipArray(i, depth int) int {
 	if depth > MaxDepth {
 		return w.refuse(CodeTooDeep, i, "nested deeper than "+strconv.Itoa(MaxDepth)+" levels")
 	}
+	start := i
 	i = space(w.src, i+1)
 	if i < len(w.src) && w.src[i] == ']' {
 		return i + 1
 	}
+	w.arrays++
+	var nulls, others bool
 	for more := true; more; {
+		first := i
 		if i = w.skip(i, depth); i < 0 {
 			return -1
 		}
+		nulls, others = nulls || w.src[first] == 'n', others || w.src[first] != 'n' && w.src[first] != '['
 		if i, more = w.next(i, ']'); i < 0 {
 			return -1
 		}
+	}
+	w.arrays--
+	if w.strict && nulls && !others {
+		return w.refuse(CodeNull, start, "null in an array without other values than arrays: beside an array of arrays, in any row, the JSON column makes it an empty array")
 	}
 	return i
 }
@@ -339,7 +348,7 @@ func (w *Writer) skipObject(i, depth int) int {
 	if i < len(w.src) && w.src[i] == '}' {
 		return i + 1
 	}
-	outer, first := w.kinds, len(w.keys)
+	arrays, prefix, first := w.arrays, w.prefix, len(w.keys)
 	for more := true; more; {
 		key, end := w.key(i)
 		if end < 0 {
@@ -349,19 +358,16 @@ func (w *Writer) skipObject(i, depth int) int {
 		if i = w.colon(end); i < 0 {
 			return -1
 		}
-		w.kinds = 0
-		value := i
+		w.arrays, w.prefix = 0, prefix+int(key.end-key.at)+1
+		w.paths += w.prefix
 		if i = w.skip(i, depth); i < 0 {
 			return -1
-		}
-		if w.kinds == bigInteger|fraction {
-			return w.refuse(CodeOutOfRange, value, "an integer beyond 2^53 beside a fraction: the JSON column would make it a float")
 		}
 		if i, more = w.next(i, '}'); i < 0 {
 			return -1
 		}
 	}
-	w.kinds = outer
+	w.arrays, w.prefix = arrays, prefix
 	if !w.distinct(first) {
 		return -1
 	}
@@ -422,7 +428,6 @@ func (w *Writer) remember(k keyRef) {
 func (w *Writer) strictNumber(i, end int, integer bool) int {
 	text := w.src[i:end]
 	if !integer {
-		w.kinds |= fraction
 		if _, err := strconv.ParseFloat(unsafeString(text), 64); err != nil {
 			return w.refuse(CodeOutOfRange, i, "not a finite Float64")
 		}
@@ -435,8 +440,8 @@ func (w *Writer) strictNumber(i, end int, integer bool) int {
 	switch {
 	case !fits || x[1]|x[2]|x[3] != 0 || negative && x[0] > 1<<63:
 		return w.refuse(CodeOutOfRange, i, "a JSON column holds no integer beyond 64 bits")
-	case x[0] > 1<<53:
-		w.kinds |= bigInteger
+	case x[0] > 1<<53 && w.arrays > 0:
+		return w.refuse(CodeOutOfRange, i, "an integer beyond 2^53 in an array: beside one of fractions, in any row, the JSON column makes it a float")
 	}
 	return end
 }

@@ -1,7 +1,9 @@
 package rowbinary
 
 import (
+	"bytes"
 	"encoding/binary"
+	"slices"
 	"strconv"
 )
 
@@ -272,7 +274,7 @@ func (w *Writer) dictionary(n *node, dst []byte, i int) ([]byte, int) {
 	if i < len(w.src) && w.src[i] == '}' {
 		return dst, i + 1
 	}
-	first, count := len(w.keys), 0
+	first, place, count := len(w.keys), len(w.cells), 0
 	for more := true; more; count++ {
 		key, behind := w.key(i)
 		if behind < 0 {
@@ -280,9 +282,11 @@ func (w *Writer) dictionary(n *node, dst []byte, i int) ([]byte, int) {
 		}
 		w.remember(key)
 		var fault fault
+		begun := len(dst)
 		if dst, fault = w.encodeText(n.key, dst, w.keyText(key)); fault.code != "" {
 			return dst, w.refuse(fault.code, i, "as a key of "+n.typ+" "+fault.reason)
 		}
+		w.cells = append(w.cells, span{begun, len(dst)})
 		if i = w.colon(behind); i < 0 {
 			return dst, -1
 		}
@@ -294,8 +298,30 @@ func (w *Writer) dictionary(n *node, dst []byte, i int) ([]byte, int) {
 			return dst, -1
 		}
 	}
-	if !w.distinct(first) {
+	if !w.distinct(first) || n.key.manyForms() && !w.distinctKeys(n, dst, w.cells[place:]) {
 		return dst, -1
 	}
+	w.cells = w.cells[:place]
 	return setLength(dst, start, count), i
+}
+
+// manyForms reports whether different texts are one value of the type.
+func (n *node) manyForms() bool {
+	switch n.op {
+	case opString, opInt, opBool, opEnum, opDate, opDate32, opIPv4:
+		return false
+	}
+	return true
+}
+
+// distinctKeys checks that the keys of a Map, which are encoded at dst[at], differ.
+func (w *Writer) distinctKeys(n *node, dst []byte, at []span) bool {
+	slices.SortFunc(at, func(a, b span) int { return bytes.Compare(dst[a.start:a.end], dst[b.start:b.end]) })
+	for i := 1; i < len(at); i++ {
+		if bytes.Equal(dst[at[i].start:at[i].end], dst[at[i-1].start:at[i-1].end]) {
+			w.bad = Refusal{Code: CodeDuplicateKey, Message: "two keys are one " + n.key.typ}
+			return false
+		}
+	}
+	return true
 }

@@ -80,6 +80,8 @@ func (e *engine) insert(table string, columns []string, rows []byte) {
 		"input_format_binary_read_json_as_string": {"1"},
 		"input_format_try_infer_dates":            {"0"},
 		"input_format_try_infer_datetimes":        {"0"},
+		"input_format_json_read_bools_as_numbers": {"0"},
+		"input_format_json_read_bools_as_strings": {"0"},
 	})
 	require.NoError(e.t, err)
 }

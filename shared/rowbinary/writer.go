@@ -34,15 +34,12 @@ type Writer struct {
 	zones  zoneSpan
 	seed   maphash.Seed
 
-	strict bool  // inside a JSON column
-	dots   bool  // a key with a dot was seen in a JSON column
-	kinds  uint8 // the kinds of numbers in one value of a JSON column
+	strict bool // inside a JSON column
+	dots   bool // a key with a dot was seen in a JSON column
+	arrays int  // how many arrays are open in one value of a JSON column
+	prefix int  // bytes of the path that leads to the open object
+	paths  int  // bytes of all paths so far
 }
-
-const (
-	bigInteger = 1 << iota // beyond 2^53
-	fraction
-)
 
 type span struct{ start, end int }
 
@@ -101,7 +98,7 @@ func (w *Writer) reset() {
 		w.slots[slot] = span{}
 	}
 	w.used = w.used[:0]
-	w.strict, w.dots, w.kinds = false, false, 0
+	w.strict, w.dots = false, false
 }
 
 // document encodes a record whose value is a JSON object.
