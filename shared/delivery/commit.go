@@ -100,7 +100,7 @@ func (m *Machine) onGeneration(a Answer) Step {
 	if a.Err != nil {
 		return m.failLedger("read the generation of dead letters", a.Err)
 	}
-	m.entry.Generation = max(a.Entry.Generation, newEntry(AtLeastOnce).Generation)
+	m.entry.Generation = max(a.Entry.Generation, NewEntry(AtLeastOnce).Generation)
 	return m.send()
 }
 
@@ -225,6 +225,7 @@ func (m *Machine) failWrite(what string, err error) Step {
 }
 
 func (m *Machine) failUnproven(kind Kind, err error) Step {
+	m.mine = nil // what was settled may be another topic's
 	return m.refuse(&Error{
 		Kind: kind, Reason: ReasonOffsetUnproven, Err: err,
 		Message: fmt.Sprintf("offset %d was settled once, but nothing proves that this is the same record (the ledger stands at %d)", m.batch[0].Offset, m.entry.Next),

@@ -22,7 +22,7 @@ func (m *Machine) onLoaded(a Answer) Step {
 // from an older one.
 func (m *Machine) accept(e Entry) {
 	if e.Version == 0 {
-		e = newEntry(m.rules.Guarantee)
+		e = NewEntry(m.rules.Guarantee)
 	}
 	m.entry, m.loaded = e, true
 	m.present, m.probed, m.topicOK, m.asked = nil, false, false, false
@@ -201,6 +201,7 @@ func (m *Machine) onFloorProbed(a Answer) Step {
 }
 
 func (m *Machine) recreated(topicID string) Step {
+	m.mine = nil // an intent of the old topic settled no record of this batch
 	what := fmt.Sprintf("the topic was deleted and made again: its offsets start over, the ledger stands at %d", m.entry.Next)
 	switch {
 	case m.entry.Intent != nil:
@@ -221,8 +222,10 @@ func (m *Machine) recreated(topicID string) Step {
 		return m.write(e, (*Machine).onRecreationAnnounced)
 	}
 	begin := m.entry.Recreation.Since.Add(m.rules.FunctionTimeout + m.rules.ClockMargin)
-	if m.entry.Deadline.After(begin) {
-		begin = m.entry.Deadline
+	for _, until := range []time.Time{m.entry.Deadline, m.entry.HeldUntil} {
+		if until.After(begin) {
+			begin = until
+		}
 	}
 	if !m.now.After(begin) {
 		return m.failAnnounced(begin)

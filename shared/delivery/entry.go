@@ -30,6 +30,9 @@ type Entry struct {
 	// Deadline is the latest moment at which any insert sent for this lane may
 	// still land. It survives the commit.
 	Deadline time.Time `json:"deadline,omitzero"`
+	// HeldUntil is the moment before which no new generation begins, because
+	// letters of this one are being redriven.
+	HeldUntil time.Time `json:"held_until,omitzero"`
 	// Samples are the offset and hash of the last record of the last chunks:
 	// a redelivery that holds one of them proves that the topic is the same.
 	Samples []Sample `json:"samples,omitempty"`

@@ -10,9 +10,9 @@ import (
 	"oncehouse/shared/offsets"
 )
 
-// newEntry is the entry of a lane that the ledger has never seen: everything
+// NewEntry is the entry of a lane that the ledger has never seen: everything
 // before its first batch will be skipped.
-func newEntry(g Guarantee) Entry { return Entry{Generation: 1, Guarantee: g} }
+func NewEntry(g Guarantee) Entry { return Entry{Generation: 1, Guarantee: g} }
 
 // settle returns the entry after the whole intent is settled: next passes its
 // raw range, what lay between the old next and the range was skipped, and what
@@ -66,10 +66,20 @@ func (e Entry) extendDeadline(latest time.Time) Entry {
 	return e
 }
 
+// Hold returns the entry that begins no new generation before until. A redrive
+// writes it before it inserts a letter of the lane, in an insert that lands by then:
+// the record would be read again, and stored twice (I1).
+func (e Entry) Hold(until time.Time) Entry {
+	if until = ceilMillis(until.Round(0)); until.After(e.HeldUntil) {
+		e.HeldUntil = until
+	}
+	return e
+}
+
 // Bump begins a new generation: the lane is read again from the start under
-// new tokens. Only when nothing can land any more (I1): an open intent or a
-// deadline that is not over is an error. What the table holds of the lane stays
-// there; unless the caller knows better, it is below Next.
+// new tokens. Only when nothing can land any more (I1): an open intent, a deadline
+// that is not over or letters that are being redriven are an error. What the table
+// holds of the lane stays there; unless the caller knows better, it is below Next.
 func (e Entry) Bump(now time.Time) (Entry, error) {
 	if e.Intent != nil {
 		return e, &Error{
@@ -78,17 +88,17 @@ func (e Entry) Bump(now time.Time) (Entry, error) {
 			Remedy:  "let the pipeline settle the intent (deliver the lane once more), then begin the new generation",
 		}
 	}
+	if !now.After(e.HeldUntil) {
+		return e, tooEarly(e.HeldUntil, "a new generation cannot begin while letters of this one are being redriven")
+	}
 	if !now.After(e.Deadline) {
-		return e, &Error{
-			Kind: Retryable, Reason: ReasonInDoubt, Until: e.Deadline,
-			Message: "a new generation cannot begin while an earlier insert may still land",
-		}
+		return e, tooEarly(e.Deadline, "a new generation cannot begin while an earlier insert may still land")
 	}
 	e.Generation++
 	e.Ghosts = max(e.Ghosts, e.Next)
 	e.Next, e.Floor = 0, 0
 	e.Skipped, e.Samples, e.Positions, e.Recreation = nil, nil, nil, nil
-	e.TopicID = ""
+	e.TopicID, e.HeldUntil = "", time.Time{}
 	return e, nil
 }
 
@@ -99,10 +109,7 @@ func (e Entry) Bump(now time.Time) (Entry, error) {
 // the floor is there, too: what comes again is looked for one by one.
 func (e Entry) Rebase(now time.Time, highest int64, stored offsets.Set) (Entry, error) {
 	if !now.After(e.Deadline) {
-		return e, &Error{
-			Kind: Retryable, Reason: ReasonInDoubt, Until: e.Deadline,
-			Message: "the entry cannot be re-based while an earlier insert may still land",
-		}
+		return e, tooEarly(e.Deadline, "the entry cannot be re-based while an earlier insert may still land")
 	}
 	if e.Intent != nil && e.Guarantee != AtLeastOnce {
 		return e, &Error{
@@ -117,6 +124,10 @@ func (e Entry) Rebase(now time.Time, highest int64, stored offsets.Set) (Entry, 
 	e = e.leaveSkipped(stored)
 	e.Floor = e.Next
 	return e, nil
+}
+
+func tooEarly(until time.Time, message string) error {
+	return &Error{Kind: Retryable, Reason: ReasonInDoubt, Until: until, Message: message}
 }
 
 // movePositions returns the positions after some of them moved, at most

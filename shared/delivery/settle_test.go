@@ -178,3 +178,33 @@ func TestRefusalNeedsAFreshEntry(t *testing.T) {
 	require.NoError(t, v.Step.Outcome.Err)
 	require.Equal(t, 1, w.Table.Rows[0])
 }
+
+// While letters of a lane are redriven no new generation begins, also where the lane
+// would begin it by itself, for a topic that was made again.
+func TestALaneThatIsHeld(t *testing.T) {
+	w := world.New()
+	require.NoError(t, w.Set("recreate=new-generation"))
+	deliver := func() error {
+		v := w.Start(offsets.Between(0, 4), "A", nil)
+		for v.Step.Op != OpDone {
+			w.Next(v, world.Fine)
+		}
+		return v.Step.Outcome.Err
+	}
+	require.NoError(t, deliver())
+	require.NoError(t, w.Do(world.Action{Do: world.Recreate}))
+	until := w.Now.Add(10 * time.Minute)
+	w.Entry = w.Entry.Hold(until).Hold(until.Add(-time.Minute))
+	require.Equal(t, until, w.Entry.HeldUntil, "it is never held for less")
+	for range 10 {
+		_, err := w.Entry.Bump(w.Now)
+		require.ErrorContains(t, err, "letters of this one are being redriven (decidable after")
+		require.ErrorContains(t, deliver(), "a new generation is announced")
+		w.Advance(time.Minute)
+	}
+	require.NoError(t, w.Do(world.Action{Do: world.Truncate}))
+	w.Advance(time.Millisecond)
+	require.NoError(t, deliver())
+	require.EqualValues(t, 2, w.Entry.Generation)
+	require.Zero(t, w.Entry.HeldUntil)
+}

@@ -47,7 +47,7 @@ func Check(lane delivery.Lane, entry delivery.Entry) error {
 		bad("next is %d, floor %d and ghosts %d: offsets start at 0", entry.Next, entry.Floor, entry.Ghosts)
 	}
 	sets := map[string]offsets.Set{"skipped": entry.Skipped}
-	times := map[string]time.Time{"deadline": entry.Deadline}
+	times := map[string]time.Time{"deadline": entry.Deadline, "held_until": entry.HeldUntil}
 	if in := entry.Intent; in != nil {
 		sets["intent.offsets"], sets["intent.settled"], sets["intent.send"] = in.Offsets, in.Settled, in.Send.Offsets
 		times["intent.created"] = in.Created

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,8 @@ import (
 	"oncehouse/shared/deadletter/memory"
 	"oncehouse/shared/delivery"
 	"oncehouse/shared/kafka"
+	ledger "oncehouse/shared/ledger/memory"
+	"oncehouse/shared/offsets"
 )
 
 // lettered is a world with rows 0-4 of which 1 and 3 are letters.
@@ -234,6 +237,73 @@ func TestRedriveOfTheFirstGeneration(t *testing.T) {
 		w.ledger.Seed(key(), delivery.Entry{Generation: 1, Guarantee: delivery.ExactlyOnce, Next: 5, Version: 3, Writer: "w"})
 		require.Equal(t, 4, w.redrive(t, "").Redriven)
 		require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+	}
+}
+
+// A lane is held before its letters are sent, whatever becomes of that write; one that
+// the ledger has never seen, too: somebody may begin it, and read it again.
+func TestRedriveHoldsTheLane(t *testing.T) {
+	for name, fault := range map[string]ledger.Fault{
+		"fine": ledger.Pass, "lost": ledger.LoseAnswer, "not written": ledger.FailBefore, "overtaken": ledger.Conflict,
+	} {
+		for _, guarantee := range []string{"exactly-once", "at-least-once"} {
+			t.Run(name+", "+guarantee, func(t *testing.T) {
+				w := lettered(t, "ONCEHOUSE_GUARANTEE="+guarantee)
+				w.table.mended = true
+				writes := 0
+				w.ledger.Control(func(c ledger.Call) ledger.Fault {
+					if c.Op != ledger.Write || c.Lane != key() {
+						return ledger.Pass
+					}
+					require.Empty(t, w.table.stored()[0][5:], "it is held before")
+					if writes++; writes == 1 {
+						return fault
+					}
+					return ledger.Pass
+				})
+				require.Equal(t, 2, w.redrive(t, "").Stored)
+				require.Equal(t, map[int32]string{0: "0-4"}, w.table.stored())
+				require.LessOrEqual(t, writes, 2, "once a run")
+				entry, err := w.ledger.Load(t.Context(), key())
+				require.NoError(t, err)
+				require.WithinDuration(t, time.Now().Add(time.Minute), entry.HeldUntil, 10*time.Second)
+				require.Equal(t, guarantee, string(entry.Guarantee))
+
+				_, failure := w.invoke(t, time.Minute, action("new-generation", `"partition":0`))
+				require.Contains(t, failure.Message, "letters of this one are being redriven")
+			})
+		}
+	}
+}
+
+// A lane that found its entry changed in the midst of an insert would have to find
+// out what became of it: so the insert is waited for, or its deadline.
+func TestRedriveWaitsForAnInsertOfTheLane(t *testing.T) {
+	for name, ends := range map[string]bool{"it ends": true, "it was killed": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := lettered(t, "ONCEHOUSE_LANE_CONCURRENCY=1")
+				w.table.mended = true
+				idle, err := w.ledger.Load(t.Context(), key())
+				require.NoError(t, err)
+				busy := idle
+				busy.Intent, busy.Deadline = &delivery.Intent{Offsets: offsets.Of(5)}, time.Now().Add(10*time.Second)
+				w.ledger.Seed(key(), busy)
+				loads := 0
+				w.ledger.Control(func(c ledger.Call) ledger.Fault {
+					if loads++; ends && loads == 8 {
+						w.ledger.Seed(key(), idle)
+					}
+					if c.Op == ledger.Write && c.Lane == key() {
+						require.True(t, c.Entry.Intent == nil || time.Now().After(busy.Deadline))
+					}
+					return ledger.Pass
+				})
+				begun := time.Now()
+				require.Equal(t, 2, w.redrive(t, "").Stored)
+				require.Equal(t, ends, time.Since(begun) < time.Second)
+			})
+		})
 	}
 }
 

@@ -55,6 +55,8 @@ type table struct {
 	after func(ctx context.Context, in delivery.Insert) error
 	// forgets all tokens: a window of 0.
 	forgets bool
+	// looking is called before the table is looked into.
+	looking func()
 }
 
 func newTable() *table {
@@ -131,12 +133,20 @@ func (t *table) put(lane delivery.Lane, of ...int64) {
 }
 
 func (t *table) Probe(_ context.Context, lane delivery.Lane, of offsets.Set) (offsets.Set, error) {
+	t.look()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return set(t.rows[lane.TopicPartition]).Intersect(of), nil
 }
 
+func (t *table) look() {
+	if t.looking != nil {
+		t.looking()
+	}
+}
+
 func (t *table) Highest(_ context.Context, lane delivery.Lane) (int64, error) {
+	t.look()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if rows := t.rows[lane.TopicPartition]; len(rows) > 0 {
@@ -175,6 +185,15 @@ type world struct {
 
 func newWorld(t *testing.T, more ...string) *world {
 	t.Helper()
+	w := &world{table: newTable(), ledger: memory.New(), letters: &letters.Letters{}}
+	w.queue = &returning{Letters: w.letters}
+	return w.environment(t, more...)
+}
+
+// environment is another one of the function, beside w.
+func (w *world) environment(t *testing.T, more ...string) *world {
+	t.Helper()
+	w = &world{table: w.table, ledger: w.ledger, letters: w.letters, queue: w.queue}
 	environ := map[string]string{
 		"ONCEHOUSE_PIPELINE": "clicks", "ONCEHOUSE_TOPIC": "clicks", "ONCEHOUSE_LEDGER_TABLE": "ledger",
 		"ONCEHOUSE_DEAD_LETTER_QUEUE_URL": "https://sqs.example.com/q", "ONCEHOUSE_FUNCTION_TIMEOUT": "60s",
@@ -183,8 +202,6 @@ func newWorld(t *testing.T, more ...string) *world {
 	maps.Copy(environ, settings.Environ(more))
 	cfg, err := config.Parse(environ)
 	require.NoError(t, err)
-	w := &world{table: newTable(), ledger: memory.New(), letters: &letters.Letters{}}
-	w.queue = &returning{Letters: w.letters}
 	w.Handler, err = handler.New(cfg,
 		handler.Ports{Ledger: w.ledger, Table: w.table, Letters: w.letters, Queue: w.queue},
 		handler.Output{Log: slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: cfg.LogLevel})), Metrics: &w.metrics})

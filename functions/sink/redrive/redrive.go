@@ -14,6 +14,8 @@
 // meanwhile, an operator or the record's own lane, is looked for before the first
 // attempt, where the table has the columns for it.
 //
+// No new generation of a lane begins while its letters are on their way (hold.go).
+//
 // A letter that does not fit yet stays in the queue, and nothing is written of
 // it. If the table changes between that look and the insert, the record becomes
 // a letter again, one of the redriven lane: it can be redriven in its turn.
@@ -63,7 +65,8 @@ type Options struct {
 // of every letter it settles: make one for each occasion.
 type Redriver struct {
 	Options
-	engine *delivery.Engine
+	engine    *delivery.Engine
+	guarantee delivery.Guarantee // of the pipeline
 }
 
 // New returns a Redriver. It needs a ledger, whatever the guarantee: without one
@@ -74,6 +77,7 @@ func New(o Options) (*Redriver, error) {
 	}
 	ports := o.Ports
 	ports.Source = nil // a letter is all there is of its record
+	guarantee := o.Rules.Guarantee
 	if o.Rules.Guarantee != delivery.ExactlyOnce {
 		// A letter that is given up or doubled is not settled. The table was not
 		// asked to remember tokens, so nothing rests on them.
@@ -83,7 +87,7 @@ func New(o Options) (*Redriver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Redriver{o, engine}, nil
+	return &Redriver{o, engine, guarantee}, nil
 }
 
 // Request says which letters.
@@ -132,12 +136,15 @@ type run struct {
 	mu     sync.Mutex
 	answer Answer
 	kept   []deadletter.Message
+
+	holding sync.Mutex
+	held    map[string]delivery.Entry // by the lane's key
 }
 
 // Run redrives what the request asks for, until the queue has no more of it or
 // stop is near. The error is of the queue; a letter that fails is kept.
 func (r *Redriver) Run(ctx context.Context, traits delivery.Traits, request Request, stop time.Time) (Answer, error) {
-	x := &run{Redriver: r, traits: traits, request: request, stop: stop}
+	x := &run{Redriver: r, traits: traits, request: request, stop: stop, held: map[string]delivery.Entry{}}
 	x.answer = Answer{Kept: map[string]int{}, Examples: map[string]string{}}
 	err := x.drain(ctx)
 	x.release(ctx)
@@ -167,7 +174,7 @@ func (x *run) each(messages []deadletter.Message, work func(deadletter.Message) 
 // drain takes the messages, handful by handful.
 func (x *run) drain(ctx context.Context) error {
 	for seen := 0; ; {
-		if time.Until(x.stop) < x.Rules.InsertTimeout+x.Rules.ClockMargin {
+		if x.over() {
 			x.answer.More = true
 			return nil
 		}
@@ -188,6 +195,9 @@ func (x *run) drain(ctx context.Context) error {
 		}
 	}
 }
+
+// over says that nothing can be sent any more that would land before the end.
+func (x *run) over() bool { return time.Until(x.stop) < x.Rules.InsertTimeout+x.Rules.ClockMargin }
 
 // redrive settles one letter, or keeps it. The error is of the queue.
 func (x *run) redrive(ctx context.Context, m deadletter.Message) error {
@@ -237,15 +247,12 @@ func (x *run) judge(ctx context.Context, letter *deadletter.Envelope) (why, mess
 	case x.request.Reason != "" && letter.Code != x.request.Reason:
 		return KeptOther, "its reason is " + letter.Code
 	}
-	entry, err := x.Ports.Ledger.Load(ctx, origin.Lane)
-	switch {
-	case err != nil:
+	entry, err := x.entry(ctx, origin.Lane)
+	if err != nil {
 		return KeptFailed, err.Error()
-	// Written at-least-once, a letter may name no generation: then it is of the first.
-	case max(origin.Generation, 1) < entry.Generation:
-		return KeptSuperseded, fmt.Sprintf("its lane was read again as generation %d, and with it its record", entry.Generation)
-	case letter.Record.Offset < entry.Ghosts:
-		return KeptGhosts, fmt.Sprintf("the table holds rows of an earlier generation below offset %d: move them into another table", entry.Ghosts)
+	}
+	if why, message := outdated(origin, entry); why != "" {
+		return why, message
 	}
 	if letter.Omitted != deadletter.OmitNothing {
 		if why, message := x.complete(ctx, letter); why != "" {
@@ -253,7 +260,25 @@ func (x *run) judge(ctx context.Context, letter *deadletter.Envelope) (why, mess
 		}
 	}
 	letter.Record.Headers = slices.DeleteFunc(slices.Clone(letter.Record.Headers), isOurs)
-	return x.fit(letter.Letter)
+	if why, message := x.fit(letter.Letter); why != "" {
+		return why, message
+	}
+	if entry, err = x.hold(ctx, origin.Lane); err != nil {
+		return KeptFailed, err.Error()
+	}
+	return outdated(origin, entry)
+}
+
+// outdated says why the entry of its own lane keeps a letter.
+func outdated(origin delivery.Letter, entry delivery.Entry) (why, message string) {
+	switch {
+	// Without a ledger a letter once named no generation: then it is of the first.
+	case max(origin.Generation, 1) < entry.Generation:
+		return KeptSuperseded, fmt.Sprintf("its lane was read again as generation %d, and with it its record", entry.Generation)
+	case origin.Record.Offset < entry.Ghosts:
+		return KeptGhosts, fmt.Sprintf("the table holds rows of an earlier generation below offset %d: move them into another table", entry.Ghosts)
+	}
+	return "", ""
 }
 
 // complete fetches what the letter leaves out.

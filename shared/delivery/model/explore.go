@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"oncehouse/shared/delivery"
@@ -18,6 +19,8 @@ type Config struct {
 	Name      string
 	Settings  []string // of the world, in the words of the scenarios
 	Positions map[int64]world.Row
+	// Before are batches that were delivered before anything else happens.
+	Before []offsets.Set
 	Bounds
 	// Cuts are the batches; by default every run of what exists.
 	Cuts []offsets.Set
@@ -117,12 +120,36 @@ func (c Config) begin() *world.World {
 	if err := w.Set(c.Settings...); err != nil {
 		panic(err)
 	}
-	w.Positions, w.Memory, w.Eager = c.Positions, c.Memory, c.Eager
+	if c.Positions != nil {
+		w.Positions = c.Positions
+	}
+	w.Memory, w.Eager = c.Memory, c.Eager
 	return w
 }
 
+// start is the world after the batches of Before, and how it came to be.
+func (c Config) start() (*world.World, []world.Action) {
+	w := c.begin()
+	var did []world.Action
+	do := func(a world.Action) {
+		if err := w.Do(a); err != nil {
+			panic(err)
+		}
+		did = append(did, a)
+	}
+	for i, batch := range c.Before {
+		name := "before" + strconv.Itoa(i+1)
+		do(world.Action{Do: world.Begin, Name: name, Batch: batch})
+		for w.Invocation(name) != nil {
+			do(world.Action{Do: world.Step, Name: name})
+		}
+	}
+	return w, did
+}
+
 func (x *explorer) run(ctx context.Context) {
-	x.visit(state{w: x.config.begin()}, -1, 0)
+	w, _ := x.config.start()
+	x.visit(state{w: w}, -1, 0)
 	for len(x.next) > 0 {
 		if x.result.Violation = ctx.Err(); x.result.Violation != nil {
 			return
@@ -232,8 +259,8 @@ func (x *explorer) trace(n int32) []world.Action {
 	for ; n > 0; n = x.nodes[n].parent {
 		choices = append(choices, x.nodes[n].choice)
 	}
-	s := state{w: x.config.begin()}
-	var did []world.Action
+	w, did := x.config.start()
+	s := state{w: w}
 	for _, choice := range slices.Backward(choices) {
 		a := x.config.actions(&s)[choice]
 		x.config.spend(&s, a)

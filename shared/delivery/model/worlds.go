@@ -66,6 +66,11 @@ func sequential() []Config {
 		{Name: "six records in chunks", Settings: []string{"exists=0-5", "rows=2"}, Eager: steady(), Bounds: bounds(2, 1, 0, 0), Large: bounds(3, 1, 1, 1)},
 		{Name: "six records, replicated", Settings: []string{"table=replicated", "exists=0-5", "rows=3"}, Eager: steady(), Bounds: bounds(2, 1, 1, 0), Large: bounds(3, 1, 2, 1), Blocks: inDoubt},
 		{Name: "crash, and long after", Settings: two, Eager: steady(), Bounds: bounds(2, 1, 1, 1), Large: bounds(3, 1, 2, 2)},
+		{Name: "letters in skipped ranges", Settings: []string{"exists=0-2", "poison=0", "nulls=1"}, Eager: steady(), Bounds: bounds(3, 1, 1, 0), Large: bounds(3, 1, 1, 1)},
+		{
+			Name: "forgotten ranges", Settings: []string{"exists=0-131"}, Before: []offsets.Set{offsets.Of(131), odd(129)}, Eager: steady(), Bounds: bounds(3, 1, 1, 0), Large: bounds(3, 1, 1, 1),
+			Cuts: []offsets.Set{offsets.Of(0), offsets.Of(1), offsets.Of(2), offsets.Between(0, 2), offsets.Between(1, 4), offsets.Of(1, 5)},
+		},
 		{Name: "letters and tombstones", Settings: []string{"exists=0-3", "poison=1", "nulls=2"}, Eager: steady(), Bounds: bounds(2, 1, 1, 0), Large: bounds(2, 2, 1, 0)},
 		{
 			Name: "no route to Kafka", Settings: []string{"exists=0-2", "route=no"}, Eager: steady(), Bounds: bounds(2, 1, 1, 0), Large: bounds(3, 1, 2, 1),
@@ -74,6 +79,15 @@ func sequential() []Config {
 		{Name: "rows that replace", Settings: []string{"table=replacing", "exists=0-1"}, Eager: steady(), Bounds: bounds(2, 1, 1, 0), Large: bounds(2, 2, 1, 1)},
 		{Name: "rows that disappear", Settings: []string{"table=summing", "exists=0-1"}, Eager: steady(), Bounds: bounds(2, 1, 1, 0), Large: bounds(2, 2, 1, 1), Blocks: inDoubt},
 	}
+}
+
+// odd are the odd offsets up to last.
+func odd(last int64) offsets.Set {
+	var s offsets.Set
+	for o := int64(1); o <= last; o += 2 {
+		s = s.Append(o)
+	}
+	return s
 }
 
 // changing are worlds that change under a running invocation.
@@ -106,6 +120,19 @@ func changing() []Config {
 			Events: []world.Action{{Do: world.Recreate}}, Blocks: recreated,
 		},
 		{
+			Name: "recreated topic, no route", Settings: []string{"exists=0-1", "route=no"}, Eager: []delivery.Op{delivery.OpLoad, delivery.OpEncode},
+			Bounds: bounds(3, 1, 0, 1), Large: bounds(3, 1, 1, 1), InOrder: true,
+			Events: []world.Action{{Do: world.Recreate}}, Blocks: recreated,
+		},
+		{
+			Name: "guarantee switched", Settings: two, Before: []offsets.Set{offsets.Of(0)}, Eager: steady(), Bounds: bounds(2, 1, 1, 1), Large: bounds(4, 1, 1, 1),
+			Only: []string{world.Lost, world.Dropped, world.Half, world.Odd},
+			Events: []world.Action{
+				{Do: world.Change, Setting: "guarantee=at-least-once"}, {Do: world.Change, Setting: "guarantee=exactly-once"}, {Do: world.Rebase},
+			},
+			Blocks: []delivery.Reason{delivery.ReasonInDoubt, delivery.ReasonNeedsRebase},
+		},
+		{
 			Name: "operators", Settings: two, Eager: steady(), Bounds: bounds(2, 1, 1, 1), Large: bounds(3, 2, 0, 2),
 			Events: []world.Action{{Do: world.Anew}, {Do: world.Rebase}}, Blocks: inDoubt,
 		},
@@ -119,7 +146,11 @@ func outboxes() []Config {
 	twice := map[int64]world.Row{0: {Window: 1, Seq: 1}, 1: {Window: 1, Seq: 2}, 2: {Window: 1, Seq: 1}, 3: {Window: 1, Seq: 2}, 4: {Window: 1, Seq: 3}, 5: {Window: 2, Seq: 5}}
 	blocks := []delivery.Reason{delivery.ReasonPositionUnproven}
 	committed := []offsets.Set{offsets.Between(2, 5), offsets.Between(2, 4), offsets.Between(2, 3), offsets.Between(4, 5), offsets.Of(2), offsets.Of(5)}
+	aborted := map[int64]world.Row{0: {Window: 1, Seq: 1}, 1: {Window: 1, Seq: 1}, 3: {Window: 1, Seq: 2}}
+	window := map[int64]world.Row{0: {Window: 1, Seq: 1}, 1: {Window: 1, Seq: 1}, 3: {Window: 2, Seq: 2}}
 	return []Config{
+		{Name: "outbox, a gap in a window", Settings: []string{"exists=0-1,3"}, Positions: aborted, Eager: steady(), Bounds: bounds(3, 1, 1, 0), Large: bounds(3, 2, 0, 0), Blocks: blocks},
+		{Name: "outbox, a gap between windows", Settings: []string{"exists=0-1,3"}, Positions: window, Eager: steady(), Bounds: bounds(3, 1, 1, 0), Large: bounds(3, 2, 0, 0), Blocks: blocks},
 		{Name: "outbox", Settings: []string{"exists=0-3"}, Positions: retried, Eager: steady(), Bounds: bounds(2, 1, 1, 0), Large: bounds(2, 2, 0, 1), Blocks: blocks},
 		{
 			Name: "outbox, aborted attempt seen or not", Settings: []string{"exists=0-5"}, Positions: twice, Eager: steady(), Bounds: bounds(3, 1, 0, 0), Large: bounds(3, 1, 1, 0),

@@ -110,6 +110,9 @@ func (w *World) intervene(do Verb) error {
 		return ErrImpossible
 	}
 	if do == Rebase {
+		if slices.ContainsFunc(w.Live, w.outruns) {
+			return ErrImpossible
+		}
 		return impossible(w.rebase())
 	}
 	e, err := w.Entry.Bump(w.Now)
@@ -122,6 +125,12 @@ func (w *World) intervene(do Verb) error {
 	}
 	w.operate(e)
 	return nil
+}
+
+// outruns reports whether an invocation may still store what the ledger does not
+// see: a re-base is asked for one function time-out after the switch (runbook).
+func (w *World) outruns(v *Invocation) bool {
+	return v.rules == delivery.AtLeastOnce && !w.Now.After(v.Ends)
 }
 
 func impossible(err error) error {

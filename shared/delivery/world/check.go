@@ -65,12 +65,20 @@ func (w *World) violate(err error) {
 	}
 }
 
-// checkAnswer: no success is answered for an unsettled record.
+// checkAnswer: no success is answered for an unsettled record; with partial
+// responses a batch that fails answers it for its leading ones.
 func (w *World) checkAnswer(v *Invocation) {
-	if v.Step.Op != delivery.OpDone || v.Step.Outcome.Err != nil || v.epoch != w.epoch || w.Rules.Guarantee == delivery.AtMostOnce {
+	if v.Step.Op != delivery.OpDone || v.epoch != w.epoch || w.Rules.Guarantee == delivery.AtMostOnce {
 		return
 	}
+	left := v.Step.Outcome.Settled
+	if v.Step.Outcome.Err == nil && int64(left) != v.Batch.Len() {
+		w.violate(fmt.Errorf("I2: success was answered for %d records of %s", left, v.Batch))
+	}
 	for o := range v.Batch.All() {
+		if left--; left < 0 {
+			return
+		}
 		if !w.settled(o) {
 			w.violate(fmt.Errorf("I2: success was answered for offset %d, and it is nowhere", o))
 			return

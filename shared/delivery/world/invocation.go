@@ -19,6 +19,7 @@ type Invocation struct {
 
 	lastSend time.Time
 	count    [delivery.OpDone + 1]int // steps performed, by kind
+	rules    delivery.Guarantee       // under which it began
 	topic    int                      // of the batch's records
 	epoch    int
 	skew     time.Duration // of its clock, at most the margin
@@ -82,7 +83,7 @@ func (w *World) begin(a Action) *Invocation { return w.start(a, w.recall(a.Cache
 func (w *World) start(a Action, cached *delivery.Entry) *Invocation {
 	v := &Invocation{
 		Name: a.Name, Batch: a.Batch, Ends: w.Now.Add(w.Timeout),
-		topic: w.Topic, epoch: w.epoch, skew: a.Skew,
+		rules: w.Rules.Guarantee, topic: w.Topic, epoch: w.epoch, skew: a.Skew,
 	}
 	v.lastSend = v.Ends.Add(-w.Rules.InsertTimeout - w.Rules.ClockMargin)
 	v.Machine, v.Step = delivery.Start(w.Rules, delivery.Invocation{
@@ -157,7 +158,7 @@ func (w *World) Perform(v *Invocation, how string) delivery.Answer {
 			w.Advance(s.Until.Sub(now))
 		}
 	case delivery.OpEncode:
-		a.Chunk = w.encode(s.Records, s.Limit)
+		a.Chunk = w.encode(s.Records, s.Limit, v.rules == delivery.AtLeastOnce)
 	case delivery.OpInsert:
 		if w.clock(v).After(s.Send.NotAfter) {
 			return delivery.Answer{Err: errRefused}

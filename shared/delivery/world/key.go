@@ -91,6 +91,7 @@ func (k *Keyer) surroundings(w *World) {
 		k.text(f.Send.Token)
 		k.set(f.Send.Chunk.Payload.(payload).of)
 		k.int(int64(f.Send.Chunk.Payload.(payload).topic))
+		k.flag(f.Send.Chunk.Payload.(payload).double)
 		k.moment(f.Until, 0)
 		k.value(reflect.ValueOf(f.Left))
 	}
@@ -114,6 +115,7 @@ func (k *Keyer) surroundings(w *World) {
 		k.set(s)
 	}
 	k.text(w.Traits.ServerUUID)
+	k.text(string(w.Rules.Guarantee))
 }
 
 // invocation is the key of one invocation as the world is now.
@@ -169,6 +171,7 @@ func (k *Keyer) makeMark(v *Invocation) *mark {
 	k.moment(v.Step.Until, past)
 	k.set(v.Step.Offsets)
 	k.moment(v.Ends, past)
+	k.text(string(v.rules))
 	k.int(int64(v.topic))
 	k.int(int64(v.epoch))
 	k.int(int64(v.skew))

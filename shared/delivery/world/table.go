@@ -42,11 +42,12 @@ type Flight struct {
 	Left  []int // halves that may still land
 }
 
-// payload is what the table's chunks carry: the offsets of their rows, and the
-// epoch of the topic that they are of.
+// payload is what the table's chunks carry: the offsets of their rows, the epoch
+// of the topic that they are of, and whether at-least-once sends them.
 type payload struct {
-	of    offsets.Set
-	topic int
+	of     offsets.Set
+	topic  int
+	double bool
 }
 
 func newTable() Table { return Table{Rows: map[int64]int{}, Old: map[int64]int{}} }
@@ -59,8 +60,8 @@ func (t *Table) clone() Table {
 }
 
 // encode makes rows of what the table takes.
-func (w *World) encode(records []kafka.Record, limit delivery.Limit) *delivery.Chunk {
-	c, p := &delivery.Chunk{}, payload{topic: w.Topic}
+func (w *World) encode(records []kafka.Record, limit delivery.Limit, double bool) *delivery.Chunk {
+	c, p := &delivery.Chunk{}, payload{topic: w.Topic, double: double}
 	for i := range records {
 		o := records[i].Offset
 		p.topic = 1 + int((records[i].Timestamp-o)/epochOf)
@@ -165,10 +166,16 @@ func (w *World) landFlight(i, half int) {
 	}
 }
 
-// store puts one row of a chunk into the table.
+// store puts one row of a chunk into the table. A copy that at-least-once makes is
+// not counted: it may.
 func (w *World) store(in delivery.Insert, o int64) {
-	if in.Chunk.Payload.(payload).topic < w.Topic {
+	p := in.Chunk.Payload.(payload)
+	switch {
+	case p.topic < w.Topic:
 		w.Table.Old[o]++
+		return
+	case p.double:
+		w.Table.Rows[o] = max(w.Table.Rows[o], 1)
 		return
 	}
 	w.Table.Rows[o]++

@@ -100,7 +100,7 @@ func TestItemIsReadable(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"lane": "clicks/main/clicks/3", "schema": "N 1", "version": "N 1", "writer": "5b0c5c1e",
 		"generation": "N 2", "guarantee": "exactly-once", "next": "N 100", "floor": "N 2", "ghosts": "N 70", "skipped": "3-9,40",
-		"deadline": "2026-03-29T01:31:00.000000001Z",
+		"deadline": "2026-03-29T01:31:00.000000001Z", "held_until": "2026-03-29T01:45:00.000000002Z",
 		"topic_id": "2Xv9rFfcQ8yzGxU1b0wK5A", "server_uuid": "6d1b0b3e-0d43-4d4f-b2f3-0c9a3d2f9f5e",
 		"samples":    `[{"offset":98,"hash":"0000000000000000"},{"offset":99,"hash":"ffffffffffffffff"}]`,
 		"positions":  `{"orders-db/public.outbox":{"window":6,"seq":66,"seen":"66"}}`,

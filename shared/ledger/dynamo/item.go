@@ -33,7 +33,8 @@ const (
 	attrFloor      = "floor"
 	attrGhosts     = "ghosts"
 	attrSkipped    = "skipped"
-	attrDeadline   = "deadline" // RFC 3339, UTC
+	attrDeadline   = "deadline"   // RFC 3339, UTC
+	attrHeldUntil  = "held_until" // RFC 3339, UTC
 	attrTopicID    = "topic_id"
 	attrServer     = "server_uuid"
 	attrIntent     = "intent"     // JSON, see intentDoc; gzip of it when long
@@ -94,8 +95,10 @@ func encodeCut(lane delivery.Lane, e delivery.Entry, maxMessage int) (map[string
 			item[name] = text(s)
 		}
 	}
-	if !e.Deadline.IsZero() {
-		item[attrDeadline] = text(e.Deadline.UTC().Format(time.RFC3339Nano))
+	for name, at := range map[string]time.Time{attrDeadline: e.Deadline, attrHeldUntil: e.HeldUntil} {
+		if !at.IsZero() {
+			item[name] = text(at.UTC().Format(time.RFC3339Nano))
+		}
 	}
 	docs := map[string]any{}
 	if len(e.Samples) > 0 {
@@ -214,6 +217,7 @@ func decode(lane delivery.Lane, item map[string]types.AttributeValue) (delivery.
 	}
 	r.parse(attrSkipped, func(s string) (err error) { e.Skipped, err = offsets.Parse(s); return err })
 	r.parse(attrDeadline, func(s string) (err error) { e.Deadline, err = parseTime(s); return err })
+	r.parse(attrHeldUntil, func(s string) (err error) { e.HeldUntil, err = parseTime(s); return err })
 	r.parse(attrSamples, func(s string) error { return unmarshal(s, &e.Samples) })
 	r.parse(attrPositions, func(s string) error { return unmarshal(s, &e.Positions) })
 	r.parse(attrRecreation, func(s string) error {
@@ -326,7 +330,7 @@ func (r *reader) done() error {
 	for name := range r.item {
 		switch name {
 		case attrLane, attrSchema, attrVersion, attrWriter, attrGeneration, attrGuarantee, attrNext, attrFloor, attrGhosts,
-			attrSkipped, attrDeadline, attrTopicID, attrServer, attrIntent, attrSamples, attrPositions, attrRecreation:
+			attrSkipped, attrDeadline, attrHeldUntil, attrTopicID, attrServer, attrIntent, attrSamples, attrPositions, attrRecreation:
 		default:
 			return fmt.Errorf("attribute %s: is not known to this program", name)
 		}

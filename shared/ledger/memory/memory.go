@@ -162,7 +162,7 @@ func clone(e delivery.Entry) delivery.Entry {
 	e.Skipped = cloneSlice(e.Skipped)
 	e.Samples = cloneSlice(e.Samples)
 	e.Positions = cloneMap(e.Positions)
-	e.Deadline = clean(e.Deadline)
+	e.Deadline, e.HeldUntil = clean(e.Deadline), clean(e.HeldUntil)
 	if e.Intent != nil {
 		in := *e.Intent
 		in.Offsets = cloneSlice(in.Offsets)
