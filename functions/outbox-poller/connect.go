@@ -67,7 +67,7 @@ func retention(cfg *config.Config, shard outbox.Shard, cluster kafkacluster.Clus
 		}
 		done, err := table.Retain(ctx, rule, cursors...)
 		return handler.Removed{
-			Rows: done.Deleted, Partitions: int64(len(done.Dropped)), More: done.Deleted == int64(rule.Rows),
+			Rows: done.Deleted, Partitions: int64(len(done.Dropped)), More: done.Deleted == int64(rule.Rows), Until: done.Until,
 		}, err
 	}
 }

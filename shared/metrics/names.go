@@ -40,7 +40,7 @@ const (
 	EventLag   Name = "EventLag"   // end of the invocation minus the oldest timestamp of the batch
 )
 
-// What an outbox poller did. All but the last two are sums over the shards of an
+// What an outbox poller did. All but the last three are sums over the shards of an
 // invocation.
 const (
 	PublishedRows       Name = "PublishedRows"       // in committed transactions, dead letters included
@@ -58,6 +58,7 @@ const (
 	RetentionPartitions Name = "RetentionPartitions" // partitions that were dropped
 	OutboxLag           Name = "OutboxLag"           // age of the oldest row of a transaction, and of what is left unpublished
 	TransactionTime     Name = "TransactionTime"     // from the begin of a Kafka transaction to its commit
+	PartitionsAhead     Name = "PartitionsAhead"     // from now to the end of the last partition of the table, if it has any
 )
 
 // Unit is one of CloudWatch's units.
@@ -75,7 +76,7 @@ func (n Name) Unit() Unit {
 	switch n {
 	case BatchBytes, PublishedBytes:
 		return Bytes
-	case InsertTime, LedgerTime, EventLag, OutboxLag, TransactionTime:
+	case InsertTime, LedgerTime, EventLag, OutboxLag, TransactionTime, PartitionsAhead:
 		return Milliseconds
 	}
 	return Count
@@ -97,7 +98,7 @@ func Outbox() []Name {
 		PublishedRows, PublishedBytes, OutboxTransactions, OutboxDeadLetters, OutboxTombstones,
 		OutboxReopened, OutboxFenced, OutboxHalted, OutboxRefused, OutboxFailed, SequenceWithoutRows,
 		RetentionRows, RetentionPartitions, ColdStart,
-		OutboxLag, TransactionTime,
+		OutboxLag, TransactionTime, PartitionsAhead,
 	}
 }
 

@@ -48,6 +48,8 @@ type Ports struct {
 type Removed struct {
 	Rows, Partitions int64
 	More             bool // there is more to remove
+	// Until is the end of the last partition; zero of a plain table.
+	Until time.Time
 }
 
 // Connect opens the ports of a shard. It makes clients and does no I/O.

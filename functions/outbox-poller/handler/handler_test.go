@@ -183,9 +183,11 @@ func TestEveryMetricIsThere(t *testing.T) {
 		require.NoError(t, err)
 		m := w.metrics()
 		for _, name := range metrics.Outbox() {
-			if name != metrics.TransactionTime { // there was none
-				require.Len(t, m[name], 1, name)
+			want := 1
+			if name == metrics.TransactionTime || name == metrics.PartitionsAhead { // there was none, and nothing has told
+				want = 0
 			}
+			require.Len(t, m[name], want, name)
 		}
 	})
 }
@@ -365,10 +367,14 @@ func TestRetentionGoesByTheCommittedCursor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.initialise(0)
 		var seen []string
+		end := time.Now().Add(72 * time.Hour)
 		w.retain = func(_ context.Context, own outbox.Cursor) (Removed, error) {
 			seen = append(seen, own.Done)
 			if len(seen) == 3 {
 				return Removed{}, errors.New("lock timeout")
+			}
+			if len(seen) == 4 { // the last time there is something to look at
+				return Removed{Rows: 5, Partitions: 1, Until: end}, nil
 			}
 			return Removed{Rows: 5, Partitions: 1, More: len(seen) == 1}, nil
 		}
@@ -382,6 +388,7 @@ func TestRetentionGoesByTheCommittedCursor(t *testing.T) {
 		m := w.metrics()
 		require.Equal(t, []float64{float64(5 * (len(seen) - 1))}, m[metrics.RetentionRows])
 		require.Equal(t, []float64{float64(len(seen) - 1)}, m[metrics.RetentionPartitions])
+		require.Equal(t, []float64{float64(time.Until(end).Milliseconds())}, m[metrics.PartitionsAhead])
 		require.Contains(t, w.lines("shard polled")[0]["retention_error"], "lock timeout")
 	})
 }

@@ -96,6 +96,9 @@ func measureShard(line *metrics.Line, r *result) {
 	line.Add(metrics.SequenceWithoutRows, t.SilentSeqs)
 	line.Add(metrics.RetentionRows, r.removed.Rows)
 	line.Add(metrics.RetentionPartitions, r.removed.Partitions)
+	if until := r.removed.Until; !until.IsZero() {
+		line.Observe(metrics.PartitionsAhead, ms(time.Until(until)))
+	}
 	if r.err != nil {
 		reason := reasonOf(r.err)
 		line.Add(metrics.OutboxHalted, one(reason == outbox.ReasonHalted))

@@ -40,6 +40,9 @@ func (h *Handler) startRetention(ctx context.Context, retain func(context.Contex
 			removed, err := retain(ctx, *cursor)
 			r.removed.Rows += removed.Rows
 			r.removed.Partitions += removed.Partitions
+			if !removed.Until.IsZero() {
+				r.removed.Until = removed.Until
+			}
 			switch {
 			case err != nil && ctx.Err() == nil:
 				r.retain = err
