@@ -10,6 +10,11 @@ const (
 	headerOverhead = 10
 )
 
+// maxDead bounds the dead letters of one transaction, and so what a plan lists of
+// them: at most those of this attempt and as many of one before it. Each takes up to 20
+// bytes of a record of the cursor topic, to which Kafka allows 1 MiB.
+const maxDead = 10_000
+
 // size is how many bytes a record takes in a batch, at most.
 func (r *Record) size() int {
 	n := recordOverhead + len(r.Key) + len(r.Value)
@@ -88,7 +93,7 @@ type batch struct {
 // transaction can be stored behind one that was not (O33).
 func (b *batch) fits(rec *Record, t *target, rules *Rules) bool {
 	n := rec.size()
-	return len(b.records) < rules.Rows && b.bytes+n <= rules.Bytes &&
+	return len(b.records) < rules.Rows && b.dead < maxDead && b.bytes+n <= rules.Bytes &&
 		batchOverhead+t.lanes[rec.Partition].bytes+n <= int(t.MaxMessageBytes)
 }
 

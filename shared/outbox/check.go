@@ -143,6 +143,6 @@ func (p *Plan) check(c *Cursor, routing string, now Snapshot) error {
 func haltedAt(row *Row, reason string) *Refusal {
 	return &Refusal{
 		ReasonHalted, []string{fmt.Sprintf("row %s (seq %d, aggregate type %q): %s", row.ID, row.Seq, row.AggregateType, reason)},
-		"configure a dead-letter topic, or delete the row, or make room for it; everything before it is published",
+		"let its topic take it, or mend or delete the row, or configure a dead-letter topic; everything before it is published",
 	}
 }

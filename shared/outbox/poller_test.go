@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -343,6 +344,191 @@ func TestO12ARowThatIsTooLarge(t *testing.T) {
 		r.mustRun(t)
 		r.requireIDs(t, "a", "b", "c", "d", "e")
 	})
+}
+
+// What the broker would refuse for its own content is judged before Begin.
+func TestO12ARecordThatItsTopicDoesNotTake(t *testing.T) {
+	now := time.Now()
+	key, at := "k", func(d time.Duration) int64 { return now.Add(d).UnixMilli() }
+	for name, c := range map[string]struct {
+		bad    outbox.Row
+		limit  func(*outbox.Topic)
+		reason string
+	}{
+		"too late": {
+			outbox.Row{AggregateID: &key, Timestamp: at(2 * time.Hour)}, func(t *outbox.Topic) { t.Latest = at(time.Hour) },
+			"message.timestamp.after.max.ms",
+		},
+		"microseconds": {
+			outbox.Row{AggregateID: &key, Timestamp: now.UnixMicro()}, func(t *outbox.Topic) { t.Latest = at(time.Hour) },
+			"message.timestamp.after.max.ms",
+		},
+		"too old": {
+			outbox.Row{AggregateID: &key, Timestamp: at(-48 * time.Hour)}, func(t *outbox.Topic) { t.Earliest = at(-24 * time.Hour) },
+			"message.timestamp.before.max.ms",
+		},
+		"without a key": {
+			outbox.Row{Timestamp: at(0)}, func(t *outbox.Topic) { t.Compacted = true },
+			"cleanup.policy",
+		},
+	} {
+		free := func(t *outbox.Topic) { t.Earliest, t.Latest, t.Compacted = 0, 0, false }
+		filled := func() *rig {
+			r := newRig()
+			r.rules.Rows = 2
+			r.kafka.Limit(simTopic, c.limit)
+			c.bad.ID, c.bad.Payload = "bad", []byte("x")
+			for _, row := range []outbox.Row{
+				{ID: "a", AggregateID: &key, Timestamp: at(0), Payload: []byte("x")}, {ID: "b", AggregateID: &key, Payload: []byte("x")},
+				c.bad, {ID: "c", AggregateID: &key, Timestamp: at(time.Second), Payload: []byte("x")},
+			} {
+				r.insert(row)
+			}
+			return r
+		}
+		t.Run(name+" halts the shard", func(t *testing.T) {
+			r := filled()
+			for range 2 {
+				tally, err := r.run(t)
+				requireRefusal(t, err, outbox.ReasonHalted, "row bad (seq 3", simTopic, c.reason)
+				require.Zero(t, tally.Reopened)
+				require.GreaterOrEqual(t, tally.Lag, time.Duration(0), "also of a row from the future")
+				r.requireIDs(t, "a", "b")
+				require.Len(t, r.published(simTopic, false), 2, "it was never sent")
+			}
+			r.kafka.Limit(simTopic, free) // a person's remedy, in the middle of the window
+			r.mustRun(t)
+			r.requireIDs(t, "a", "b", "bad", "c")
+			require.Len(t, r.plans, 2)
+		})
+		t.Run(name+" becomes a dead letter", func(t *testing.T) {
+			r := filled()
+			r.rules.DeadLetters = "dead"
+			r.kafka.Create("dead", 1, 2000)
+			r.kafka.Limit("dead", func(t *outbox.Topic) { c.limit(t); t.Compacted = false })
+			r.fail("end", memory.Refused)
+			require.EqualValues(t, 1, r.mustRun(t).Reopened)
+			r.requireIDs(t, "a", "b", "c")
+			letters := r.published("dead", true)
+			require.Equal(t, []string{"bad"}, ids(letters))
+			reason, _ := letters[0].FindHeader(outbox.HeaderDead)
+			require.Contains(t, string(reason), c.reason)
+			if c.bad.AggregateID != nil { // the letter's topic would not take it either
+				require.Zero(t, letters[0].Timestamp)
+				was, _ := letters[0].FindHeader(outbox.HeaderDeadTimestamp)
+				require.Equal(t, fmt.Sprint(c.bad.Timestamp), string(was))
+			}
+		})
+		t.Run(name+" is decided once", func(t *testing.T) {
+			r := filled() // not to take it
+			r.rules.Rows, r.rules.DeadLetters = 10, "dead"
+			r.kafka.Create("dead", 1, 2000)
+			r.abort(t)
+			r.kafka.Limit(simTopic, free)
+			r.mustRun(t)
+			r.requireIDs(t, "a", "b", "c")
+
+			r = filled() // to take it
+			r.rules.Rows, r.rules.DeadLetters = 10, "dead"
+			r.kafka.Create("dead", 1, 2000)
+			r.kafka.Limit(simTopic, free)
+			r.abort(t)
+			r.kafka.Limit(simTopic, c.limit)
+			tally, err := r.run(t) // the broker has the last word
+			requireRefusal(t, err, outbox.ReasonHalted, simTopic+"-0")
+			require.Zero(t, tally.Reopened, "it does not go round")
+			require.Empty(t, r.published("dead", false))
+			r.kafka.Limit(simTopic, free)
+			r.mustRun(t)
+			r.requireIDs(t, "a", "b", "bad", "c")
+		})
+	}
+}
+
+// abort initialises the cursor and has the first transaction aborted at its end.
+func (r *rig) abort(t *testing.T) {
+	t.Helper()
+	_, err := r.poller(t, r.rules).Initialise(t.Context(), outbox.FromBeginning)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	rules := r.rules
+	rules.Wait = func(context.Context, time.Duration) { cancel() }
+	r.fail("end", memory.Refused)
+	_, err = r.poller(t, rules).Run(ctx, time.Now().Add(time.Hour))
+	require.ErrorIs(t, err, memory.ErrFault)
+}
+
+// A row that an attempt took for a dead letter is one in the next, too.
+func TestADeadLetterStaysOne(t *testing.T) {
+	r := newRig()
+	r.rules.DeadLetters = "dead"
+	r.kafka.Create("dead", 1, 2000)
+	r.insert(outbox.Row{ID: "null"})
+	r.abort(t)
+	r.route.Tombstones = true
+	r.mustRun(t)
+	require.Empty(t, r.published(simTopic, false))
+	require.Equal(t, []string{"null"}, ids(r.published("dead", true)))
+}
+
+// A dead letter that its topic does not take halts, and the topic can be mended.
+func TestADeadLetterMayHalt(t *testing.T) {
+	r := newRig()
+	r.rules.Rows, r.rules.DeadLetters = 1, "dead"
+	r.kafka.Create("dead", 1, 2000)
+	r.kafka.Limit("dead", func(t *outbox.Topic) { t.Compacted = true })
+	r.rows("a")
+	r.insert(outbox.Row{ID: "null"})
+	_, err := r.run(t)
+	requireRefusal(t, err, outbox.ReasonHalted, "the payload is NULL", "dead", "cleanup.policy")
+	r.kafka.Limit("dead", func(t *outbox.Topic) { t.Compacted = false })
+	r.mustRun(t)
+	require.Equal(t, []string{"null"}, ids(r.published("dead", true)))
+}
+
+// A limit that was raised counts, although the window is open.
+func TestO12RoomIsMade(t *testing.T) {
+	r := newRig()
+	r.rules.Rows = 2
+	r.rows("a", "b")
+	r.insert(outbox.Row{ID: "large", Payload: make([]byte, 900)})
+	r.rows("c")
+	_, err := r.run(t)
+	requireRefusal(t, err, outbox.ReasonHalted, "max.message.bytes")
+	r.kafka.Create(simTopic, 2, 2000)
+	r.mustRun(t)
+	r.requireIDs(t, "a", "b", "large", "c")
+	require.EqualValues(t, 1, r.plans[len(r.plans)-1].Topics[simTopic].Partitions, "more partitions count in the next one only")
+}
+
+// A plan and a cursor are records of the cursor topic: a transaction ends before
+// they are too large for it.
+func TestPlansAreBounded(t *testing.T) {
+	const rows = 30_000
+	r := newRig()
+	r.rules.Rows, r.rules.DeadLetters = 100_000, "dead"
+	r.kafka.Create("dead", 1, 1<<30)
+	r.db.RestartSequence(math.MaxInt64 / 2)
+	tx := r.db.Begin()
+	for i := range rows {
+		tx.Insert(outbox.Row{ID: fmt.Sprint(i), AggregateType: "order"}) // NULL, and no tombstones
+	}
+	tx.Commit()
+	require.EqualValues(t, rows, r.mustRun(t).DeadLetters)
+	require.Len(t, r.published("dead", true), rows)
+	largest := 0
+	for _, cursor := range r.cursors {
+		text, err := json.Marshal(cursor)
+		require.NoError(t, err)
+		largest = max(largest, len(text))
+	}
+	for _, plan := range r.plans {
+		text, err := json.Marshal(plan)
+		require.NoError(t, err)
+		largest = max(largest, len(text))
+	}
+	require.Less(t, largest, 512<<10, "half of what a topic takes")
 }
 
 func TestO13PayloadsStayAsTheyAre(t *testing.T) {

@@ -39,7 +39,9 @@ type Log interface {
 	Topics(ctx context.Context, names []string) (map[string]Topic, error)
 	// Commit performs one transaction: the plan, if there is one, acknowledged
 	// before any record; the records, in order, nothing after the first that
-	// fails; then the cursor. It returns nil only when all of it is committed.
+	// fails; then the cursor. It returns nil only when all of it is committed. A
+	// record that the broker refuses for what it is makes a *Refusal, ReasonHalted:
+	// it is planned, and no attempt would fare otherwise.
 	Commit(ctx context.Context, t Transaction) error
 	// Close leaves no transaction open: if one may be, it is fenced away.
 	Close(ctx context.Context) error
@@ -97,6 +99,14 @@ type Topic struct {
 	Partitions int32 `json:"partitions"`
 	// MaxMessageBytes bounds a batch of records (max.message.bytes).
 	MaxMessageBytes int32 `json:"max_message_bytes"`
+	// Earliest and Latest bound the timestamps of records, in milliseconds; 0 bounds
+	// nothing. The broker counts from its own now (message.timestamp.before.max.ms and
+	// .after.max.ms). These are of when the topic was described, so that every attempt
+	// decides alike, and a margin within: what is left is for the broker to judge.
+	Earliest int64 `json:"earliest,omitempty"`
+	Latest   int64 `json:"latest,omitempty"`
+	// Compacted topics take no record without a key (cleanup.policy).
+	Compacted bool `json:"compacted,omitempty"`
 }
 
 // Record is one message to publish.
@@ -177,7 +187,8 @@ type Plan struct {
 	Number      int64  `json:"window"`
 	Window
 	// Topics are as they were when the plan was made: another count of partitions
-	// would send a row elsewhere, another limit decide otherwise what fits.
+	// would send a row elsewhere, another limit decide otherwise what fits. Limits only
+	// ever grow, by a row that halted the shard.
 	Topics map[string]Topic `json:"topics"`
 	// Dead are the seqs that go to DeadTopic, of those not yet published.
 	Dead      []int64 `json:"dead,omitempty"`

@@ -22,6 +22,10 @@ const HeaderDead = "oncehouse-dead-letter"
 // dead-letter topic either.
 const HeaderDeadBytes = "oncehouse-dead-letter-bytes"
 
+// HeaderDeadTimestamp is a row's timestamp, in milliseconds, where the dead-letter
+// topic does not take it either.
+const HeaderDeadTimestamp = "oncehouse-dead-letter-timestamp"
+
 // DefaultTopic is Debezium's.
 const DefaultTopic = "outbox.event.${routedByValue}"
 
@@ -50,7 +54,8 @@ type Routing struct {
 	Columns []string
 	// Tombstones is route.tombstone.on.empty.payload: a NULL payload becomes a
 	// tombstone. Without, such a row cannot be published. It is no part of the
-	// hash: a row that waits for it was never published otherwise.
+	// hash: a row that waits for it was never published otherwise. Nor is the column
+	// of timestamps, for the same reason.
 	Tombstones bool
 }
 

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -202,8 +203,8 @@ func (s *session) take(ctx context.Context, row *Row) error {
 // await remembers since when the oldest unpublished row waits.
 func (s *session) await(row *Row) {
 	since := s.seen
-	if row.Timestamp > 0 {
-		since = time.UnixMilli(row.Timestamp)
+	if at := time.UnixMilli(row.Timestamp); row.Timestamp > 0 && at.Before(since) {
+		since = at // not one from the future
 	}
 	if s.waiting.IsZero() || since.Before(s.waiting) {
 		s.waiting = since
@@ -288,13 +289,16 @@ func (s *session) place(ctx context.Context, row *Row) (Record, *target, error) 
 	_, dead := slices.BinarySearch(s.plan.Dead, row.Seq)
 	rec, t, err := s.route(ctx, row)
 	var fault unfit
+	if errors.As(err, &fault) && t != nil && s.deadTopic() == "" {
+		err = s.widen(ctx, t, &rec)
+	}
 	switch {
 	case errors.As(err, &fault):
 		return s.bury(ctx, row, fault.Error(), dead)
 	case err != nil:
 		return rec, t, err
 	case dead:
-		return s.bury(ctx, row, "an attempt before this one had no room for it", dead)
+		return s.bury(ctx, row, "an attempt before this one could not publish it", dead)
 	}
 	return rec, t, nil
 }
@@ -316,11 +320,34 @@ func (s *session) route(ctx context.Context, row *Row) (Record, *target, error) 
 		return Record{}, nil, unfit{errors.New("the payload is NULL, and tombstones are not switched on")}
 	}
 	rec := s.record(row, t)
-	if size := batchOverhead + rec.size(); size > int(t.MaxMessageBytes) {
-		return rec, t, unfit{fmt.Errorf("a record of %d bytes is over the %d of topic %s", size, t.MaxMessageBytes, t.name)}
+	if err := t.takes(&rec); err != nil {
+		return rec, t, unfit{err}
 	}
 	return rec, t, nil
 }
+
+// widen extends the plan by what a topic takes by now, if that is enough for a
+// record: it was changed for the row that halted the shard, which no attempt has
+// sent. Else the record stays unfit.
+func (s *session) widen(ctx context.Context, t *target, rec *Record) error {
+	found, err := s.log.Topics(ctx, []string{t.name})
+	if err != nil {
+		return fmt.Errorf("describe topic %s: %w", t.name, err)
+	}
+	wider := t.Topic
+	if now, ok := found[t.name]; ok {
+		wider = wider.or(now)
+	}
+	if err := wider.takes(rec); err != nil {
+		return unfit{err}
+	}
+	t.Topic = wider
+	s.extend(func(p *Plan) { p.Topics[t.name] = wider })
+	return nil
+}
+
+// deadTopic is where rows go that cannot be published; "" is nowhere.
+func (s *session) deadTopic() string { return cmp.Or(s.plan.DeadTopic, s.rules.DeadLetters) }
 
 // record is the record of a row in a topic.
 func (s *session) record(row *Row, t *target) Record {
@@ -345,10 +372,7 @@ func (s *session) record(row *Row, t *target) Record {
 // bury makes the record of a row for the dead letters, or halts the shard. That
 // the row goes there is in the plan before it does.
 func (s *session) bury(ctx context.Context, row *Row, reason string, planned bool) (Record, *target, error) {
-	topic := s.rules.DeadLetters
-	if s.plan.DeadTopic != "" {
-		topic = s.plan.DeadTopic
-	}
+	topic := s.deadTopic()
 	if topic == "" {
 		return Record{}, nil, haltedAt(row, reason)
 	}
@@ -358,12 +382,23 @@ func (s *session) bury(ctx context.Context, row *Row, reason string, planned boo
 	}
 	rec := s.record(row, t)
 	rec.Headers = append(rec.Headers, Header{HeaderDead, []byte(reason)})
+	if t.takesTime(&rec) != nil {
+		rec.Headers = append(rec.Headers, Header{HeaderDeadTimestamp, s.batch.arena.number(rec.Timestamp)})
+		rec.Timestamp = 0
+	}
 	if batchOverhead+rec.size() > int(t.MaxMessageBytes) {
 		rec.Headers = append(rec.Headers, Header{HeaderDeadBytes, s.batch.arena.number(int64(len(rec.Value)))})
 		rec.Value = []byte{}
 	}
-	if size := batchOverhead + rec.size(); size > int(t.MaxMessageBytes) {
-		return Record{}, nil, haltedAt(row, fmt.Sprintf("%s; a dead letter of %d bytes is over the %d of topic %s", reason, size, t.MaxMessageBytes, topic))
+	if t.takes(&rec) != nil {
+		err = s.widen(ctx, t, &rec)
+	}
+	var fault unfit
+	switch {
+	case errors.As(err, &fault):
+		return Record{}, nil, haltedAt(row, fmt.Sprintf("%s; nor can its dead letter be: %v", reason, fault))
+	case err != nil:
+		return Record{}, nil, err
 	}
 	if !planned {
 		s.extend(func(p *Plan) {
@@ -401,10 +436,13 @@ func (s *session) target(ctx context.Context, name string) (*target, error) {
 	return t, nil
 }
 
-// extend changes the plan: the next transaction writes it first.
+// extend changes the plan: the next transaction writes it first. One that is written
+// stays as it is: the cursor has it.
 func (s *session) extend(change func(*Plan)) {
-	p := *s.plan
-	p.Topics, p.Dead = maps.Clone(p.Topics), slices.Clone(p.Dead)
-	change(&p)
-	s.plan, s.durable = &p, false
+	if s.durable {
+		p := *s.plan
+		p.Topics, p.Dead = maps.Clone(p.Topics), slices.Clone(p.Dead)
+		s.plan, s.durable = &p, false
+	}
+	change(s.plan)
 }

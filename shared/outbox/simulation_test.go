@@ -161,7 +161,7 @@ func newSimulation(seed uint64, shape func(*simulation)) *simulation {
 	s.app.Trace = &s.trace
 	shape(s)
 	s.kafka.Create(simTopic, 2, 1000)
-	s.kafka.Create("dead", 1, 400)
+	s.kafka.Create("dead", 1, 450)
 	s.sink, s.committed = newSink(s.kafka), newConsumer()
 	return s
 }

@@ -14,7 +14,9 @@ import (
 
 	"oncehouse/infra/local/broker"
 	"oncehouse/shared/outbox"
+	"oncehouse/shared/outbox/kafkalog"
 	"oncehouse/shared/outbox/logtest"
+	"oncehouse/shared/outbox/memory"
 )
 
 // cache is where the repository's other integration tests keep the broker's jars.
@@ -62,6 +64,44 @@ func TestApacheO11TheBrokerIsKilled(t *testing.T) {
 	require.NoError(t, <-restarted)
 	require.EqualValues(t, 2000, tally.Rows)
 	requireOnce(t, w, 2000)
+}
+
+// TestApacheO12AMicrosecondIsNoMillisecond has a row that Apache Kafka refuses as it
+// comes: one that is stamped more than an hour ahead.
+func TestApacheO12AMicrosecondIsNoMillisecond(t *testing.T) {
+	w := newWorld(t, apache(t), "orders")
+	require.NoError(t, broker.CreateTopics(t.Context(), w.broker, broker.Topic{Name: "dead", Partitions: 1}))
+	db, now := memory.NewDatabase(), time.Now()
+	tx := db.Begin()
+	for i, at := range []int64{now.UnixMilli(), now.UnixMicro(), now.UnixMilli()} {
+		tx.Insert(outbox.Row{ID: fmt.Sprint(i), AggregateType: "orders", Payload: []byte("x"), Timestamp: at})
+	}
+	tx.Commit()
+	run := func(deadLetters string) error {
+		log, err := kafkalog.New(w.config())
+		require.NoError(t, err)
+		router, err := outbox.NewRouter(outbox.Routing{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		poller, err := outbox.NewPoller(w.config().Shard, db.Table(w.config().Shard), log, router, outbox.Rules{
+			Initialise: outbox.FromBeginning, DeadLetters: deadLetters, Wait: func(context.Context, time.Duration) { cancel() },
+		})
+		require.NoError(t, err)
+		_, err = poller.Run(ctx, time.Now().Add(time.Minute))
+		return err
+	}
+	var refusal *outbox.Refusal
+	require.ErrorAs(t, run(""), &refusal)
+	require.Equal(t, outbox.ReasonHalted, refusal.Reason)
+	for _, part := range []string{"row 1 (seq 2", w.Topic(), "message.timestamp.after.max.ms", fmt.Sprint(now.UnixMicro())} {
+		require.ErrorContains(t, refusal, part)
+	}
+	require.NoError(t, run("dead"))
+	requireOnce(t, w, 2)
+	letters := readTopic(t, w, "dead", 0, true)
+	require.Len(t, letters, 1)
+	require.WithinDuration(t, now, time.UnixMilli(letters[0].Timestamp), time.Minute, "its topic would not take it either")
 }
 
 // TestApacheO22ATransactionThatTimesOut has the commit arrive, if ever, when

@@ -44,6 +44,9 @@ const (
 	// largestBatch is above every batch: outbox cuts transactions so that each
 	// partition's part is within its topic's max.message.bytes.
 	largestBatch = 64 << 20
+	// largestPlan is above every plan and cursor of some hundred topics: outbox bounds
+	// what they list of dead letters. Kafka's default is twice as much.
+	largestPlan = 512 << 10
 	// topicsFor is how long a description of a topic is good.
 	topicsFor = 30 * time.Second
 )

@@ -213,6 +213,13 @@ func fencing(err error) bool {
 	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch)
 }
 
+// refusedRecord is the stop at a record that was planned because its topic would take
+// it, and then it did not: the topic was changed, or much time went by. What is
+// planned is sent as it is, or not at all.
+func refusedRecord(err error, remedy string) error {
+	return &outbox.Refusal{Reason: outbox.ReasonHalted, Problems: []string{"the broker refuses a record of a row: " + err.Error()}, Remedy: remedy}
+}
+
 // explain makes an error say what it means and what to do.
 func (l *Log) explain(err error, begun time.Time) error {
 	switch {
@@ -222,6 +229,10 @@ func (l *Log) explain(err error, begun time.Time) error {
 		return fmt.Errorf("the transaction was open for longer than its time-out of %s: %w", l.timeout, err)
 	case fencing(err):
 		return fmt.Errorf("%w: %w", outbox.ErrFenced, err)
+	case errors.Is(err, kerr.InvalidTimestamp):
+		return refusedRecord(err, "raise message.timestamp.after.max.ms or message.timestamp.before.max.ms of the topic, or correct the row's timestamp")
+	case errors.Is(err, kerr.InvalidRecord):
+		return refusedRecord(err, "take compact from the topic's cleanup.policy, if a row has no aggregate id; the broker's log says what else it may be")
 	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
 		return &outbox.Refusal{
 			Reason: ReasonLimitLowered, Problems: []string{err.Error()},
@@ -233,8 +244,6 @@ func (l *Log) explain(err error, begun time.Time) error {
 		remedy string
 	}{
 		{[]error{kerr.UnknownTopicOrPartition, kerr.UnknownTopicID}, "a topic was deleted, or made again with fewer partitions: create it as it was"},
-		{[]error{kerr.InvalidTimestamp}, "a row's timestamp is out of the topic's range: raise message.timestamp.after.max.ms or message.timestamp.before.max.ms, or name no timestamp column"},
-		{[]error{kerr.InvalidRecord}, "the broker takes no such record: a compacted topic, say, none of a row without an aggregate id"},
 		{[]error{kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState}, "check the mechanism and the credentials"},
 		{
 			[]error{kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed},

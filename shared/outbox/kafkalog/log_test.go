@@ -45,7 +45,9 @@ func embedded(t *testing.T) (*world, *kfake.Cluster) {
 	b, err := broker.Embedded(broker.EmbeddedConfig{})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
-	return newWorld(t, b, "orders"), b.Cluster()
+	w := newWorld(t, b, "orders")
+	w.cluster = b.Cluster()
+	return w, w.cluster
 }
 
 func opened(t *testing.T, w *world) outbox.Log {
@@ -81,11 +83,11 @@ func TestO20AFailedRecordIsNoSuccess(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: w.Topic(), Partitions: []int32{1}, Err: kerr.InvalidRecord})
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: w.Topic(), Partitions: []int32{1}, Err: kerr.PolicyViolation})
 	err := l.Commit(t.Context(), outbox.Transaction{
 		Plan: logtest.PlanOf(w.Topic(), 2), Records: logtest.RecordsOf(w.Topic(), 2, 9), Cursor: logtest.CursorAt(2),
 	})
-	require.ErrorIs(t, err, kerr.InvalidRecord)
+	require.ErrorIs(t, err, kerr.PolicyViolation)
 	require.NotErrorIs(t, err, outbox.ErrFenced)
 	mu.Lock()
 	require.Zero(t, sent["EndTxn"], "neither committed nor aborted: %v", sent)
@@ -207,6 +209,9 @@ func TestCursorTopic(t *testing.T) {
 		},
 		"has cleanup.policy=compact,delete: it would forget the cursor": {
 			broker.Topic{Name: cursorTopic, Partitions: 1, Config: map[string]string{"cleanup.policy": "compact,delete", "min.compaction.lag.ms": "604800000"}}, 1,
+		},
+		"has max.message.bytes=1000: plans of up to 524288 would not fit": {
+			broker.Topic{Name: cursorTopic, Partitions: 1, Config: map[string]string{"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000", "max.message.bytes": "1000"}}, 1,
 		},
 		"has min.compaction.lag.ms=": {
 			broker.Topic{Name: cursorTopic, Partitions: 1, Config: map[string]string{"cleanup.policy": "compact"}}, 1,

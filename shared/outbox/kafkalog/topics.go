@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,15 +69,55 @@ func (l *Log) Topics(ctx context.Context, names []string) (map[string]outbox.Top
 		if err != nil {
 			return nil, l.explain(err, time.Time{})
 		}
-		limit, err := strconv.ParseInt(settings["max.message.bytes"], 10, 32)
+		now := time.Now()
+		t, err := topicOf(len(detail.Partitions), settings, now)
 		if err != nil {
-			return nil, fmt.Errorf("max.message.bytes of topic %s is %q: %w", name, settings["max.message.bytes"], err)
+			return nil, fmt.Errorf("read the settings of topic %s: %w", name, err)
 		}
-		t := outbox.Topic{Partitions: int32(len(detail.Partitions)), MaxMessageBytes: int32(limit)}
-		found[name], l.topics[name] = t, described{t, time.Now()}
+		found[name], l.topics[name] = t, described{t, now}
 	}
 	return found, nil
 }
+
+// topicOf is a topic by its settings.
+func topicOf(partitions int, settings map[string]string, now time.Time) (outbox.Topic, error) {
+	limit, err := strconv.ParseInt(settings["max.message.bytes"], 10, 32)
+	if err != nil {
+		return outbox.Topic{}, fmt.Errorf("max.message.bytes is %q: %w", settings["max.message.bytes"], err)
+	}
+	t := outbox.Topic{
+		Partitions: int32(partitions), MaxMessageBytes: int32(limit),
+		Compacted: strings.Contains(settings["cleanup.policy"], "compact"),
+	}
+	if settings["message.timestamp.type"] == "LogAppendTime" {
+		return t, nil // the broker stamps them itself
+	}
+	if before := timestampLimit(settings, "message.timestamp.before.max.ms"); before < math.MaxInt64 {
+		t.Earliest = max(0, now.UnixMilli()-before+margin(before))
+	}
+	if after := timestampLimit(settings, "message.timestamp.after.max.ms"); after < math.MaxInt64 {
+		// A row was there before it was read: what is just ahead are clocks that differ.
+		t.Latest = now.UnixMilli() + max(after-margin(after), time.Minute.Milliseconds())
+	}
+	return t, nil
+}
+
+// timestampLimit is how far a timestamp may be from the broker's clock, in
+// milliseconds; math.MaxInt64 is anywhere. Where it is not set,
+// message.timestamp.difference.max.ms is in force, for both sides: the only one before
+// Kafka 3.6, and gone with 4 (KIP-937).
+func timestampLimit(settings map[string]string, name string) int64 {
+	for _, name := range []string{name, "message.timestamp.difference.max.ms"} {
+		if limit, err := strconv.ParseInt(settings[name], 10, 64); err == nil && limit < math.MaxInt64 {
+			return limit
+		}
+	}
+	return math.MaxInt64
+}
+
+// margin is how far within a limit a timestamp has to be: clocks differ, and a row
+// may be sent some time after its topic was described.
+func margin(limit int64) int64 { return min(limit/10, time.Hour.Milliseconds()) }
 
 // settingsOf are the settings of one topic, defaults included.
 func settingsOf(ctx context.Context, admin *kadm.Client, topic string) (map[string]string, error) {
@@ -140,6 +181,9 @@ func (l *Log) topicProblems(partitions int, settings map[string]string) []string
 	}
 	if policy := settings["cleanup.policy"]; policy != "compact" {
 		problems = append(problems, fmt.Sprintf("cursor topic %s has cleanup.policy=%s: it would forget the cursor", topic, policy))
+	}
+	if limit, err := strconv.Atoi(settings["max.message.bytes"]); err != nil || limit < largestPlan {
+		problems = append(problems, fmt.Sprintf("cursor topic %s has max.message.bytes=%s: plans of up to %d would not fit", topic, settings["max.message.bytes"], largestPlan))
 	}
 	lag, err := strconv.ParseInt(settings["min.compaction.lag.ms"], 10, 64)
 	if l.config.MinCompactionLag > 0 && (err != nil || lag < l.config.MinCompactionLag.Milliseconds()) {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
@@ -34,6 +36,8 @@ type world struct {
 	broker broker.Broker
 	outbox string
 	wire   *wire
+	// cluster is the embedded broker; nil is one that keeps a topic's rules itself.
+	cluster *kfake.Cluster
 }
 
 func newWorld(t testing.TB, b broker.Broker, outbox string) *world {
@@ -78,6 +82,36 @@ func (w *world) Grow(t *testing.T) {
 		topics, err := admin.ListTopics(t.Context(), w.Topic())
 		return err == nil && len(topics[w.Topic()].Partitions) == logtest.Partitions+1
 	}, 10*time.Second, 10*time.Millisecond)
+}
+
+func (w *world) Restrict(t *testing.T) {
+	t.Helper()
+	admin := kadm.NewClient(w.client(t))
+	rules := map[string]string{
+		"cleanup.policy": "compact", "message.timestamp.before.max.ms": "86400000", "message.timestamp.after.max.ms": "3600000",
+	}
+	var alter []kadm.AlterConfig
+	for name, value := range rules {
+		alter = append(alter, kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value})
+	}
+	_, err := admin.AlterTopicConfigs(t.Context(), alter, w.Topic())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		found, err := admin.DescribeTopicConfigs(t.Context(), w.Topic())
+		require.NoError(t, err)
+		known := 0
+		for _, c := range found[0].Configs {
+			if rules[c.Key] != "" && rules[c.Key] == c.MaybeValue() {
+				known++
+			}
+		}
+		return known == len(rules)
+	}, 10*time.Second, 10*time.Millisecond)
+	if w.cluster != nil {
+		for _, err := range []*kerr.Error{kerr.InvalidTimestamp, kerr.InvalidRecord} {
+			w.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: w.Topic(), Partitions: []int32{0}, Err: err})
+		}
+	}
 }
 
 func (w *world) Break(_ *testing.T, after bool) {

@@ -28,6 +28,10 @@ type World interface {
 	Records(t *testing.T, partition int32, committed bool) []kafka.Record
 	// Grow gives the topic one more partition.
 	Grow(t *testing.T)
+	// Restrict makes the topic take records with a key only, stamped from a day ago to
+	// an hour ahead. A broker that does not keep such rules is made to refuse the next
+	// two requests of partition 0, by the timestamp and by the record.
+	Restrict(t *testing.T)
 	// Break makes the next commit of any log fail: before anything is committed,
 	// or after all of it is, with the answer lost.
 	Break(t *testing.T, after bool)
@@ -53,6 +57,8 @@ func Run(t *testing.T, start func(t *testing.T) World) {
 		{"a fenced log that opens again fences in turn (O21)", takeBack},
 		{"the records of an aborted attempt can be seen", abortedSeen},
 		{"topics are described, missing ones are not (O11)", topics},
+		{"topics are described with what they do not take (O12)", restricted},
+		{"a record that its topic does not take halts the shard (O12)", refused},
 		{"a partition added is seen by the next to open (O34)", grown},
 		{"a used partition without a cursor is expired (O10)", expired},
 		{"closing twice, and before opening, is nothing", closing},
@@ -257,6 +263,48 @@ func topics(t *testing.T, w World) {
 	none, err := l.Topics(t.Context(), []string{"no-such-topic"})
 	require.NoError(t, err)
 	require.Empty(t, none)
+}
+
+func restricted(t *testing.T, w World) {
+	l := opened(t, w)
+	found, err := l.Topics(t.Context(), []string{w.Topic()})
+	require.NoError(t, err)
+	free := found[w.Topic()]
+	require.False(t, free.Compacted)
+	require.Zero(t, free.Earliest)
+	w.Restrict(t)
+	open(t, l)
+	found, err = l.Topics(t.Context(), []string{w.Topic()})
+	require.NoError(t, err)
+	topic, now := found[w.Topic()], time.Now()
+	require.True(t, topic.Compacted)
+	for bound, want := range map[int64]time.Duration{topic.Earliest: -24 * time.Hour, topic.Latest: time.Hour} {
+		margin := (want - time.UnixMilli(bound).Sub(now)).Abs()
+		require.LessOrEqual(t, margin, max(want.Abs()/10, time.Minute)+10*time.Second, "within a tenth")
+		require.Less(t, time.UnixMilli(bound).Sub(now).Abs(), want.Abs()+time.Second, "and not outside")
+	}
+	require.Equal(t, free.MaxMessageBytes, topic.MaxMessageBytes)
+}
+
+func refused(t *testing.T, w World) {
+	l := opened(t, w)
+	w.Restrict(t)
+	good := outbox.Record{Topic: w.Topic(), Key: []byte("k"), Value: []byte("good"), Timestamp: time.Now().UnixMilli()}
+	late, keyless := good, good
+	late.Timestamp = time.Now().Add(2 * time.Hour).UnixMilli()
+	keyless.Key = nil
+	for _, bad := range []outbox.Record{late, keyless} {
+		err := l.Commit(t.Context(), outbox.Transaction{Plan: PlanOf(w.Topic(), 2), Records: []outbox.Record{good, bad}, Cursor: CursorAt(2)})
+		var refusal *outbox.Refusal
+		require.ErrorAs(t, err, &refusal)
+		require.Equal(t, outbox.ReasonHalted, refusal.Reason)
+		require.Contains(t, refusal.Problems[0], w.Topic()+"-0")
+		require.NotEmpty(t, refusal.Remedy)
+		cursor := CursorAt(1)
+		require.Equal(t, outbox.Standing{Cursor: &cursor, Plan: PlanOf(w.Topic(), 2)}, open(t, l))
+	}
+	require.NoError(t, l.Commit(t.Context(), outbox.Transaction{Records: []outbox.Record{good}, Cursor: CursorAt(2)}))
+	require.Equal(t, []string{"good"}, values(w.Records(t, 0, true)))
 }
 
 func grown(t *testing.T, w World) {

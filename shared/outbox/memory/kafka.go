@@ -25,7 +25,7 @@ type Kafka struct {
 
 type topic struct {
 	partitions []*partition
-	limit      int32
+	limits     outbox.Topic // but for its partitions
 }
 
 type partition struct{ entries []entry }
@@ -66,7 +66,14 @@ func (k *Kafka) Create(name string, partitions int, maxMessageBytes int32) {
 	for len(t.partitions) < partitions {
 		t.partitions = append(t.partitions, &partition{})
 	}
-	t.limit = maxMessageBytes
+	t.limits.MaxMessageBytes = maxMessageBytes
+}
+
+// Limit changes what a topic takes. That of MaxMessageBytes is not enforced.
+func (k *Kafka) Limit(name string, change func(*outbox.Topic)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	change(&k.topics[name].limits)
 }
 
 // Remove deletes a topic.
@@ -282,7 +289,9 @@ func (l *Log) Topics(ctx context.Context, names []string) (map[string]outbox.Top
 		defer l.Kafka.mu.Unlock()
 		for _, name := range names {
 			if t := l.Kafka.topics[name]; t != nil {
-				found[name] = outbox.Topic{Partitions: int32(len(t.partitions)), MaxMessageBytes: t.limit}
+				described := t.limits
+				described.Partitions = int32(len(t.partitions))
+				found[name] = described
 			}
 		}
 		return nil
@@ -365,9 +374,19 @@ func (l *Log) append(ctx context.Context, to kafka.TopicPartition, batch []outbo
 		if t == nil || int(to.Partition) >= len(t.partitions) {
 			return fmt.Errorf("there is no partition %s", to)
 		}
+		if slices.ContainsFunc(batch, func(r outbox.Record) bool { return refuses(t.limits, r) }) {
+			return &outbox.Refusal{Reason: outbox.ReasonHalted, Problems: []string{to.String() + " does not take a record"}, Remedy: "let it take the record"}
+		}
 		c.append(t.partitions[to.Partition], batch...)
 		return nil
 	})
+}
+
+// refuses tells whether a broker refuses a record for what it is.
+func refuses(t outbox.Topic, r outbox.Record) bool {
+	early := r.Timestamp > 0 && r.Timestamp < t.Earliest
+	late := r.Timestamp > 0 && t.Latest > 0 && r.Timestamp > t.Latest
+	return early || late || t.Compacted && r.Key == nil
 }
 
 // Close implements outbox.Log.

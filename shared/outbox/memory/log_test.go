@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"oncehouse/shared/kafka"
 	"oncehouse/shared/outbox"
@@ -38,6 +39,13 @@ func (w *world) Records(_ *testing.T, partition int32, committed bool) []kafka.R
 }
 
 func (w *world) Grow(*testing.T) { w.kafka.Create(topic, logtest.Partitions+1, 1<<20) }
+
+func (w *world) Restrict(*testing.T) {
+	w.kafka.Limit(topic, func(t *outbox.Topic) {
+		now := time.Now()
+		t.Compacted, t.Earliest, t.Latest = true, now.Add(-24*time.Hour).UnixMilli(), now.Add(time.Hour).UnixMilli()
+	})
+}
 
 func (w *world) Truncate(*testing.T) { w.kafka.Expire("orders", outbox.Shard{Of: 1}) }
 
