@@ -200,6 +200,7 @@ func TestWrongOutboxesAreRefused(t *testing.T) {
 		"layer":                 {before, at("layers: [x]"), "outboxes[0].layers[0]", "a version of a Lambda layer"},
 		"timeout":               {before, at("timeout: 5s"), "outboxes[0].timeout", "more than DEADLINE_MARGIN + RESERVE (5s)"},
 		"lag":                   {before, at("alarms: {lag: 0s}"), "outboxes[0].alarms.lag", "at least 1s"},
+		"partition days":        {before, at("alarms: {partition_days: 0}"), "outboxes[0].alarms.partition_days", "from 1 to 3650"},
 		"unknown key":           {before, at("topics: []"), "outboxes[0].topics", "is no key: one of alarms, architecture, create_cursor_topic"},
 		"unknown setting":       {before, at("settings: {RETENTON: delete}"), "outboxes[0].settings.RETENTON", "did you mean ONCEHOUSE_RETENTION?"},
 		"password in clear":     {before, at("settings: {DATABASE_PASSWORD: x}"), "outboxes[0].settings.DATABASE_PASSWORD", "follows from database.secret"},

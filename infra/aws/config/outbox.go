@@ -66,7 +66,18 @@ type OutboxThresholds struct {
 	Lag time.Duration `yaml:"lag"`
 	// DeadLetters is how many in five minutes.
 	DeadLetters int `yaml:"dead_letters"`
+	// PartitionDays is for how many days partitions are made ahead, of a table that is
+	// emptied by dropping them; it rings when they reach for a third of that.
+	PartitionDays int `yaml:"partition_days"`
 }
+
+// PartitionsAhead is how far partitions have to reach.
+func (t OutboxThresholds) PartitionsAhead() time.Duration {
+	return time.Duration(t.PartitionDays) * 24 * time.Hour / 3
+}
+
+// InPartitions says that the table's partitions are dropped when they are published.
+func (o Outbox) InPartitions() bool { return o.Settings["RETENTION"] == "partitions" }
 
 // builtinOutbox is what an outbox has that does not say otherwise. A run is over
 // shortly before the next minute's.
@@ -74,7 +85,7 @@ func builtinOutbox() Outbox {
 	return Outbox{
 		Shards: 1, Topic: "outbox.event." + routedBy, CreateCursorTopic: true, Database: Database{Schema: "public", Table: "outbox"},
 		Function:   Function{Memory: 512, Timeout: 58 * time.Second, Architecture: ARM64, LogRetentionDays: 30},
-		Thresholds: OutboxThresholds{Lag: 5 * time.Minute, DeadLetters: 1},
+		Thresholds: OutboxThresholds{Lag: 5 * time.Minute, DeadLetters: 1, PartitionDays: 40}, // as the migration makes them
 	}
 }
 
@@ -159,6 +170,7 @@ func (r *reader) checkOutbox(c *Config, o Outbox, path string) {
 		r.problem(path+".alarms.lag", "is %s: at least 1s expected", o.Thresholds.Lag)
 	}
 	r.between(path+".alarms.dead_letters", o.Thresholds.DeadLetters, 1, 1<<40)
+	r.between(path+".alarms.partition_days", o.Thresholds.PartitionDays, 1, 3650)
 	r.notDerived(c.derivedOutbox(o), o.Settings, path)
 }
 

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/constructs-go/constructs/v10"
@@ -44,6 +45,7 @@ func NewOutbox(scope constructs.Construct, id string, props OutboxProps) {
 		{"Is anything stuck?", []graph{
 			{"Shards that stopped", s.sums(metrics.OutboxHalted, metrics.OutboxRefused, metrics.OutboxFailed), nil},
 			{"Shards that another poller took over", s.sums(metrics.OutboxFenced, metrics.OutboxReopened), nil},
+			{"Until the table has no partition (ms)", []awscloudwatch.IMetric{partitionsAhead(s)}, nil},
 			{"Function", []awscloudwatch.IMetric{f.metric("Invocations", "Sum"), f.metric("Errors", "Sum"), f.metric("Throttles", "Sum")}, nil},
 		}},
 		{"What does it cost?", []graph{
@@ -76,5 +78,17 @@ func (props OutboxProps) alarms() []alarm {
 	if props.Outbox.DeadLetterTopic != "" {
 		all = append(all, alarm{"OutboxDeadLetters", "Rows could not be published and went to the dead-letter topic.", s.sum(metrics.OutboxDeadLetters), float64(limits.DeadLetters), 1})
 	}
+	if props.Outbox.InPartitions() {
+		all = append(all, alarm{"OutboxPartitions", "Soon the table has no partition for new rows, and inserts fail.", runningOut(s, limits.PartitionsAhead()), 1, 1})
+	}
 	return all
+}
+
+func partitionsAhead(s source) awscloudwatch.Metric {
+	return s.metric(string(metrics.PartitionsAhead), "Minimum")
+}
+
+// runningOut is 1 while the partitions do not reach far enough.
+func runningOut(s source, far time.Duration) awscloudwatch.IMetric {
+	return calculated("partitions run out", fmt.Sprintf("IF(ahead < %d, 1, 0)", far.Milliseconds()), map[string]awscloudwatch.IMetric{"ahead": partitionsAhead(s)})
 }

@@ -2,6 +2,7 @@ package stack_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -125,6 +126,7 @@ func TestEveryMetricOfAnOutboxIsLookedAt(t *testing.T) {
 			string(metrics.OutboxHalted), string(metrics.OutboxRefused), string(metrics.OutboxFailed), string(metrics.OutboxFenced), string(metrics.OutboxLag), "Errors", "Invocations",
 		})
 		require.Equal(t, o.DeadLetterTopic != "", slices.Contains(rung, string(metrics.OutboxDeadLetters)))
+		require.Equal(t, o.Settings["RETENTION"] == "partitions", slices.Contains(rung, string(metrics.PartitionsAhead)))
 	})
 }
 
@@ -265,10 +267,15 @@ func TestThresholdsAreThePipelines(t *testing.T) {
 		require.EqualValues(t, p.Thresholds.DuplicatesPercent, thresholds["DuplicatesSuppressed"])
 	})
 	require.Equal(t, metrics.Milliseconds, metrics.OutboxLag.Unit())
+	require.Equal(t, metrics.Milliseconds, metrics.PartitionsAhead.Unit())
 	eachOutbox(t, func(t *testing.T, in installation, o config.Outbox, made template) {
 		for _, a := range made.all("AWS::CloudWatch::Alarm") {
-			if a["AlarmName"] == in.config.OutboxName(o)+"-OutboxLag" {
+			switch a["AlarmName"] {
+			case in.config.OutboxName(o) + "-OutboxLag":
 				require.EqualValues(t, o.Thresholds.Lag.Milliseconds(), a["Threshold"])
+			case in.config.OutboxName(o) + "-OutboxPartitions":
+				rings := fmt.Sprintf("IF(ahead < %d, 1, 0)", o.Thresholds.PartitionDays*24*3600*1000/3)
+				require.Equal(t, rings, a["Metrics"].([]any)[0].(map[string]any)["Expression"])
 			}
 		}
 	})
