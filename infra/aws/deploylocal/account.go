@@ -67,8 +67,8 @@ func (a *account) whole(ctx context.Context, name string, t *template.Template) 
 			err = errors.Join(err, fmt.Errorf("stack %s: %s %s was not made", name, r.Type, id))
 		}
 	}
-	say("", "stack %s: %s", name, count(len(ids), "resource"))
-	return ids, errors.Join(err, same("the resources of "+name, want, kinds))
+	err = errors.Join(err, same("the resources of "+name, want, kinds))
+	return ids, fact(err, "stack %s: %s", name, count(len(ids), "resource"))
 }
 
 // watched checks the alarms and dashboards of a template.
@@ -101,8 +101,7 @@ func (a *account) watched(ctx context.Context, name string, t *template.Template
 		}
 		return same("whether dashboard "+title+" has widgets", true, len(body.Widgets) > 0)
 	}))
-	say("", "stack %s: %s, %s", name, count(alarms, "alarm"), count(dashboards, "dashboard"))
-	return err
+	return fact(err, "stack %s: %s, %s", name, count(alarms, "alarm"), count(dashboards, "dashboard"))
 }
 
 // unprotect lets a stack be deleted. It must have been protected.
@@ -152,11 +151,10 @@ func (a *account) gone(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("list dashboards: %w", err)
 	}
-	say("", "functions, mappings, alarms and dashboards are gone")
-	return errors.Join(append(problems,
+	return fact(errors.Join(append(problems,
 		same("the number of functions left", 0, len(functions.Functions)),
 		same("the number of mappings left", 0, len(mappings.EventSourceMappings)),
 		same("the number of alarms left", 0, len(alarms.MetricAlarms)),
 		same("the number of dashboards left", 0, len(dashboards.DashboardEntries)),
-	)...)
+	)...), "stacks, functions, mappings, alarms and dashboards are gone")
 }

@@ -96,6 +96,14 @@ func run(ctx context.Context, example string) error {
 	return nil
 }
 
+// fact says what holds if it does, and else returns what does not.
+func fact(problems error, format string, args ...any) error {
+	if problems == nil {
+		say("", format, args...)
+	}
+	return problems
+}
+
 // say prints one line about a step.
 func say(step, format string, args ...any) {
 	fmt.Printf("%-11s"+format+"\n", append([]any{step}, args...)...)

@@ -36,14 +36,13 @@ func (a *account) base(ctx context.Context, c *config.Config) error {
 		return fmt.Errorf("describe the ledger's backups: %w", err)
 	}
 	want, recovery := dynamo.Schema(name), backups.ContinuousBackupsDescription.PointInTimeRecoveryDescription
-	say("", "ledger %s: on demand, point-in-time recovery, protected from deletion", name)
-	return errors.Join(
+	return fact(errors.Join(
 		same("the ledger's key", want.KeySchema, made.Table.KeySchema),
 		same("the ledger's attributes", want.AttributeDefinitions, made.Table.AttributeDefinitions),
 		same("the ledger's billing", dynamodbtypes.BillingModePayPerRequest, made.Table.BillingModeSummary.BillingMode),
 		same("the ledger's deletion protection", true, aws.ToBool(made.Table.DeletionProtectionEnabled)),
 		same("the ledger's recovery", dynamodbtypes.PointInTimeRecoveryStatusEnabled, recovery.PointInTimeRecoveryStatus),
-	)
+	), "ledger %s: on demand, point-in-time recovery, protected from deletion", name)
 }
 
 // pipeline checks a pipeline's function, mapping and queue. ids are the physical
@@ -72,9 +71,7 @@ func (a *account) function(ctx context.Context, c *config.Config, p config.Pipel
 	settings["ONCEHOUSE_DEAD_LETTER_QUEUE_URL"] = path(settings["ONCEHOUSE_DEAD_LETTER_QUEUE_URL"])
 	want := c.SinkEnvironment(p, path(queue))
 	architecture := map[string]lambdatypes.Architecture{config.ARM64: lambdatypes.ArchitectureArm64, config.AMD64: lambdatypes.ArchitectureX8664}
-	say("", "function %s: %s, %d MB, %s, CodeSha256 %s", name, count(len(settings), "setting"),
-		aws.ToInt32(made.MemorySize), made.Architectures, aws.ToString(made.CodeSha256))
-	return errors.Join(
+	return fact(errors.Join(
 		same("the settings of "+name, want, settings),
 		same("the memory of "+name, p.Memory, int(aws.ToInt32(made.MemorySize))),
 		same("the time-out of "+name, p.Timeout, time.Duration(aws.ToInt32(made.Timeout))*time.Second),
@@ -84,7 +81,8 @@ func (a *account) function(ctx context.Context, c *config.Config, p config.Pipel
 		same("the tracing of "+name, lambdatypes.TracingModeActive, made.TracingConfig.Mode),
 		same("the log format of "+name, lambdatypes.LogFormatJson, made.LoggingConfig.LogFormat),
 		same("the log of "+name, "/aws/lambda/"+name, aws.ToString(made.LoggingConfig.LogGroup)),
-	)
+	), "function %s: %s, %d MB, %s, CodeSha256 %s", name, count(len(settings), "setting"),
+		p.Memory, made.Architectures, aws.ToString(made.CodeSha256))
 }
 
 // codes checks that functions run the very zips of the assembly.
@@ -128,8 +126,7 @@ func (a *account) mapping(ctx context.Context, c *config.Config, p config.Pipeli
 			same("the least pollers of "+name, p.Pollers.Minimum, int(aws.ToInt32(m.ProvisionedPollerConfig.MinimumPollers))),
 			same("the most pollers of "+name, p.Pollers.Maximum, int(aws.ToInt32(m.ProvisionedPollerConfig.MaximumPollers))))
 	}
-	say("", "mapping %s: topic %s, group %s, window %s", aws.ToString(m.UUID), p.Topic, c.ConsumerGroup(p), p.BatchWindow)
-	return errors.Join(problems...)
+	return fact(errors.Join(problems...), "mapping %s: topic %s, group %s, window %s", aws.ToString(m.UUID), p.Topic, c.ConsumerGroup(p), p.BatchWindow)
 }
 
 func (a *account) letters(ctx context.Context, c *config.Config, p config.Pipeline, ids map[string]string) error {
@@ -145,12 +142,11 @@ func (a *account) letters(ctx context.Context, c *config.Config, p config.Pipeli
 	for _, id := range ids {
 		inStack = inStack || path(id) == path(queue)
 	}
-	say("", "queue %s: 14 days, by TLS only", c.LettersQueue(p))
-	return errors.Join(
+	return fact(errors.Join(
 		same("whether the stack has queue "+queue, true, inStack),
 		same("the retention of "+queue, "1209600", made.Attributes[string(sqstypes.QueueAttributeNameMessageRetentionPeriod)]),
 		same("whether a policy guards "+queue, true, strings.Contains(made.Attributes[string(sqstypes.QueueAttributeNamePolicy)], "aws:SecureTransport")),
-	)
+	), "queue %s: 14 days, by TLS only", c.LettersQueue(p))
 }
 
 func (a *account) queueURL(ctx context.Context, c *config.Config, p config.Pipeline) (string, error) {
