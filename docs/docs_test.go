@@ -73,12 +73,46 @@ func TestEveryCaseHasItsTest(t *testing.T) {
 		require.Equal(t, len(files) > 0, strings.HasPrefix(line[2], "scenario"), "D%s", line[1])
 		require.Regexp(t, "^scenario|`Test", line[2], "D%s", line[1])
 	}
+	named := regexp.MustCompile("`([DVW]\\d\\d-[a-z0-9-]+)`")
+	for _, m := range named.FindAllStringSubmatch(page, -1) {
+		require.FileExists(t, "../shared/delivery/testdata/scenarios/"+m[1]+".txt")
+	}
+	for letter, cases := range map[string]int{"V": 29, "W": 6} {
+		lines := regexp.MustCompile(`(?m)^\| `+letter+`(\d+) \|.*\| ([^|]+) \|$`).FindAllStringSubmatch(page, -1)
+		require.Len(t, lines, cases)
+		for i, line := range lines {
+			require.Equal(t, fmt.Sprint(i+1), line[1])
+			files, err := filepath.Glob(fmt.Sprintf("../shared/delivery/testdata/scenarios/%s%02d-*.txt", letter, i+1))
+			require.NoError(t, err)
+			require.Equal(t, len(files) > 0, strings.HasPrefix(line[2], "scenario"), "%s%s", letter, line[1])
+			require.Regexp(t, "^scenario|`Test|`D", line[2], "%s%s", letter, line[1])
+		}
+	}
 	lines = regexp.MustCompile(`(?m)^\| O(\d+) \|.*\| ([^|]+) \|$`).FindAllStringSubmatch(page, -1)
 	require.Len(t, lines, 39)
 	for i, line := range lines {
 		require.Equal(t, fmt.Sprint(i+1), line[1])
 		require.Contains(t, line[2], "`Test", "O%s", line[1])
 	}
+}
+
+// The page of cases names worlds of the model and guards in quotes.
+func TestWorldsAndGuardsThatAreNamedAreThere(t *testing.T) {
+	there := map[string]bool{}
+	for path, declared := range map[string]string{"../shared/delivery/model/worlds.go": `Name: "([^"]+)"`, "../infra/mutants/guards.yaml": `(?m)^- guard: (.+)$`} {
+		for _, m := range regexp.MustCompile(declared).FindAllStringSubmatch(read(t, path), -1) {
+			there[m[1]] = true
+		}
+	}
+	lines := regexp.MustCompile(`(?m)^\| .*\| ([^|]+) \|$`).FindAllStringSubmatch(read(t, "cases.md"), -1)
+	names := 0
+	for _, line := range lines {
+		for _, m := range regexp.MustCompile(`"([^"]+)"`).FindAllStringSubmatch(line[1], -1) {
+			require.True(t, there[m[1]], "neither a world nor a guard: %s", m[1])
+			names++
+		}
+	}
+	require.Greater(t, names, 30)
 }
 
 // Links to files of the repository lead somewhere.

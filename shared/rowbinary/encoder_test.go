@@ -171,6 +171,26 @@ func TestHugeRecords(t *testing.T) {
 	require.Equal(t, rowbinary.CodeDuplicateKey, tb.refused(`{`+fields+`,"k0":1}`).Code)
 }
 
+func TestKeysOfAMapDiffer(t *testing.T) {
+	tb := newTable(t, rowbinary.Options{}, "f Map(FixedString(2), UInt8) DEFAULT", "d Map(Decimal(9, 2), Map(UUID, UInt8)) DEFAULT")
+	require.Equal(t, cat(0, 2, []byte("a\x00"), 1, []byte("b\x00"), 2, 1), tb.row(`{"f":{"a":1,"b":2}}`))
+	require.Equal(t, rowbinary.CodeDuplicateKey, tb.refused(`{"f":{"a":1,"b":2,"a\u0000":3}}`).Code)
+	require.Equal(t, rowbinary.CodeDuplicateKey, tb.refused(`{"d":{"1.5":{},"1.50":{}}}`).Code)
+	const upper, lower = "61F0C404-5CB3-11E7-907B-A6006AD3DBA0", "61f0c404-5cb3-11e7-907b-a6006ad3dba0"
+	require.Equal(t, rowbinary.CodeDuplicateKey, tb.refused(`{"d":{"1":{"`+upper+`":1,"`+lower+`":1}}}`).Code)
+	require.NotEmpty(t, tb.row(`{"d":{"1":{"`+upper+`":1},"2":{"`+lower+`":1}}}`), "each in a Map of its own")
+}
+
+func TestPathsOfAJSONColumnDiffer(t *testing.T) {
+	tb := newTable(t, rowbinary.Options{}, "j JSON")
+	for _, value := range []string{`{"a.b":1,"a":{"c":2}}`, `{"a.b":1,"a.c":{"d":1}}`, `{"ab":1,"a.b":2}`, `{"x":[{"a.b":1},{"a":1}]}`} {
+		require.Equal(t, cat(0, value), tb.row(`{"j":`+value+`}`))
+	}
+	for _, value := range []string{`{"a.b":1,"a":{"b":2}}`, `{"a":1,"a.b":2}`, `{"a.b":2,"a":1}`, `{"a.b.c":1,"a":{"b":[]}}`, `{"x":[[{"a.b":1,"a":2}]]}`, `{"a":1,"a.":2}`} {
+		require.Equal(t, rowbinary.CodeDuplicateKey, tb.refused(`{"j":`+value+`}`).Code, value)
+	}
+}
+
 // many are n fields with keys of their own.
 func many(n int) string {
 	fields := make([]string, n)
