@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"text/tabwriter"
 
 	"oncehouse/infra/build/artifact"
 )
@@ -43,22 +42,19 @@ func build(ctx context.Context, dir, version string) error {
 		return err
 	}
 	fmt.Printf("version %s, commit %s\n", stamp.Version, stamp.Commit)
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "zip\tbinary\tzipped\tCodeSha256\tby") // into memory, till Flush
+	// A first build takes minutes: each line is printed when its zip is there.
+	const row = "%-30s  %-8s  %-8s  %-44s  %s\n"
+	fmt.Printf(row, "zip", "binary", "zipped", "CodeSha256", "by")
 	for _, name := range names {
 		for _, arch := range []string{artifact.ARM64, artifact.AMD64} {
 			made, err := artifact.Make(ctx, artifact.Source{Root: root, Function: name, Arch: arch, Stamp: stamp}, dir)
 			if err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(table, "%s\t%.2f MB\t%.2f MB\t%s\t%s\n", filepath.Clean(made.Zip),
-				megabytes(made.BinaryBytes), megabytes(made.Bytes), made.CodeSHA256, made.GoVersion)
+			fmt.Printf(row, filepath.Clean(made.Zip), megabytes(made.BinaryBytes), megabytes(made.Bytes), made.CodeSHA256, made.GoVersion)
 		}
-	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("print what was built: %w", err)
 	}
 	return nil
 }
 
-func megabytes(n int64) float64 { return float64(n) / 1e6 }
+func megabytes(n int64) string { return fmt.Sprintf("%.2f MB", float64(n)/1e6) }

@@ -314,6 +314,11 @@ func TestUpWithAnOutbox(t *testing.T) {
 		_, err = conn.Exec(t.Context(), event)
 		require.NoError(t, errors.Join(err, conn.Close(t.Context())))
 		requireAnswer(t, clickhouse, "SELECT order_id, status, amount, _key FROM orders ORDER BY order_id", run.orders)
+		if run.number == "8" {
+			service := start(t, nil, "orders", "--database="+database, "--events=5")
+			require.Zero(t, service.exit(t), service.stderr.String())
+			require.Regexp(t, `^\d+ events are committed\n$`, service.stdout.String())
+		}
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 		require.Equal(t, 130, p.exit(t), p.stderr.String())
 	}
@@ -446,14 +451,15 @@ func TestWhatIsMissing(t *testing.T) {
 		"subject": {nil, []string{"torture", "--subjects=exactly-once,never"}, "there is no subject never: choose among exactly-once, "},
 		"settings": {nil, []string{"up", "--kafka-port=0", "--clickhouse-port=0", "--pipelines=" + misspelt},
 			"configure pipeline clicks: "},
-		"file": {nil, []string{"up", "--pipelines=/nowhere.yaml"}, "/nowhere.yaml"},
+		"writers": {nil, []string{"orders", "--database=postgres://127.0.0.1/", "--writers=0"}, "--writers is 0, "},
+		"file":    {nil, []string{"up", "--pipelines=/nowhere.yaml"}, "/nowhere.yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var env []string
 			if c.path != nil {
 				env = []string{"PATH=" + pathWith(t, c.path)}
 			}
-			if c.args[0] != "setup" {
+			if !slices.Contains([]string{"setup", "orders"}, c.args[0]) {
 				c.args = append(c.args, "--dir="+t.TempDir())
 			}
 			p := start(t, env, c.args...)

@@ -22,6 +22,9 @@ type ordersCommand struct {
 
 // Run writes until all is committed.
 func (c *ordersCommand) Run(ctx context.Context) error {
+	if c.Writers < 1 || c.Events < 0 || c.Rate < 0 {
+		return fmt.Errorf("--writers is %d, --events %d, --rate %d: one writer or more, and no negative number expected", c.Writers, c.Events, c.Rate)
+	}
 	conn, err := pgx.Connect(ctx, c.Database)
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
@@ -29,5 +32,23 @@ func (c *ordersCommand) Run(ctx context.Context) error {
 	if err := errors.Join(orders.Prepare(ctx, conn), conn.Close(ctx)); err != nil {
 		return err
 	}
-	return orders.Run(ctx, orders.Config{Database: c.Database, Writers: c.Writers, Events: c.Events, Rate: c.Rate, Seed: c.Seed})
+	if err := orders.Run(ctx, orders.Config{Database: c.Database, Writers: c.Writers, Events: c.Events, Rate: c.Rate, Seed: c.Seed}); err != nil || ctx.Err() != nil {
+		return err
+	}
+	return c.tell(ctx)
+}
+
+// tell says how many events there are: the writers' last transactions go past
+// --events.
+func (c *ordersCommand) tell(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, c.Database)
+	if err != nil {
+		return fmt.Errorf("connect to the database: %w", err)
+	}
+	committed, err := orders.Committed(ctx, conn)
+	if err := errors.Join(err, conn.Close(ctx)); err != nil {
+		return err
+	}
+	fmt.Printf("%d events are committed\n", committed)
+	return nil
 }
