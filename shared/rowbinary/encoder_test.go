@@ -171,6 +171,20 @@ func TestHugeRecords(t *testing.T) {
 	require.Equal(t, rowbinary.CodeDuplicateKey, tb.refused(`{`+fields+`,"k0":1}`).Code)
 }
 
+// A type that nothing is known of is refused by name, wherever it stands.
+func TestOtherTypesAreRefusedByName(t *testing.T) {
+	for _, typ := range []string{
+		"Dynamic", "Dynamic(max_types=4)", "Variant(String, UInt8)", "Time", "Time64(3)", "AggregateFunction(sum, UInt64)", "Nothing",
+		"IntervalDay", "Object('json')", "QBit(Float32, 8)", "Geometry", "JSON(a UInt8)", "JSON(a.b Nullable(String), SKIP c)", "Decimal(77, 1)", "DateTime64(10)",
+	} {
+		for _, around := range []string{"?", "Array(?)", "Map(String, Array(?))", "Tuple(a UInt8, b ?)", "Nested(a ?)"} {
+			_, err := compileColumns(rowbinary.Options{}, "ok UInt8", "c "+strings.Replace(around, "?", typ, 1))
+			require.ErrorContains(t, err, "c "+strings.Replace(around, "?", typ, 1))
+			require.NotContains(t, err.Error(), "ok UInt8")
+		}
+	}
+}
+
 func TestKeysOfAMapDiffer(t *testing.T) {
 	tb := newTable(t, rowbinary.Options{}, "f Map(FixedString(2), UInt8) DEFAULT", "d Map(Decimal(9, 2), Map(UUID, UInt8)) DEFAULT")
 	require.Equal(t, cat(0, 2, []byte("a\x00"), 1, []byte("b\x00"), 2, 1), tb.row(`{"f":{"a":1,"b":2}}`))
