@@ -153,12 +153,20 @@ func TestExplain(t *testing.T) {
 	require.ErrorAs(t, l.explain(fmt.Errorf("write: %w", kerr.MessageTooLarge), time.Now()), &refusal)
 	require.Equal(t, ReasonLimitLowered, refusal.Reason)
 	for err, remedy := range map[error]string{
+		kerr.InvalidTimestamp: "message.timestamp.after.max.ms",
+		kerr.InvalidRecord:    "has no aggregate id",
+	} {
+		refusal := &outbox.Refusal{}
+		require.ErrorAs(t, l.explain(fmt.Errorf("write: topic-0: %w", err), time.Now()), &refusal)
+		require.Equal(t, outbox.ReasonHalted, refusal.Reason)
+		require.Contains(t, refusal.Remedy, remedy)
+		require.Contains(t, refusal.Problems[0], "topic-0", "it would not fare otherwise in the next run")
+	}
+	for err, remedy := range map[error]string{
 		kerr.UnknownTopicOrPartition:            "create it as it was",
 		kerr.TransactionalIDAuthorizationFailed: "writing transactions of oncehouse-outbox-",
 		kerr.SaslAuthenticationFailed:           "check the mechanism and the credentials",
 		kerr.InvalidTransactionTimeout:          "transaction.max.timeout.ms",
-		kerr.InvalidTimestamp:                   "message.timestamp.after.max.ms",
-		kerr.InvalidRecord:                      "without an aggregate id",
 	} {
 		explained := l.explain(err, time.Now())
 		require.ErrorIs(t, explained, err)
