@@ -498,11 +498,14 @@ func TestJSONColumnKeepsTypes(t *testing.T) {
 		"input_format_json_try_infer_numbers_from_strings": "1",
 		"input_format_json_read_bools_as_numbers":          "1",
 		"input_format_json_read_bools_as_strings":          "1",
+		"input_format_json_read_numbers_as_strings":        "1",
+
+		"input_format_json_infer_array_of_dynamic_from_array_of_different_types": "0",
 	})}
 	target := open(t, config)
 	_, err := target.Preflight(t.Context())
 	require.NoError(t, err)
-	const doc = `{"at":"2025-06-21T04:00:00Z","day":"2025-06-21","n":"12","x":1.5,"y":7,"b":[true,1],"s":[true,"x"]}`
+	const doc = `{"at":"2025-06-21T04:00:00Z","day":"2025-06-21","n":"12","x":1.5,"y":7,"b":[true,1],"s":[true,"x"],"m":[1,"x"],"o":[{"k":1},"x"],"r":[[1],"x"]}`
 	insert(t, target, []kafka.Record{{Offset: 1, Value: []byte(`{"doc":` + doc + `}`)}}, "token")
 	require.JSONEq(t, doc, text(t, s, "SELECT toJSONString(doc) FROM docs"))
 }

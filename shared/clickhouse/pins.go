@@ -43,13 +43,14 @@ func required() map[string]string {
 		// The encoder marks absent fields; the server computes their DEFAULT.
 		"input_format_defaults_for_omitted_fields": "1",
 		// A JSON column keeps strings as strings, whatever they look like, and
-		// booleans as booleans, whatever stands beside them.
+		// booleans and numbers as such, whatever stands beside them.
 		"input_format_try_infer_integers":                  "1",
 		"input_format_try_infer_dates":                     "0",
 		"input_format_try_infer_datetimes":                 "0",
 		"input_format_json_try_infer_numbers_from_strings": "0",
 		"input_format_json_read_bools_as_numbers":          "0",
 		"input_format_json_read_bools_as_strings":          "0",
+		"input_format_json_read_numbers_as_strings":        "0",
 		// The status line waits for the end, so that it can tell.
 		"send_progress_in_http_headers": "0",
 	}
@@ -66,6 +67,8 @@ func optional() map[string]string {
 		"max_insert_block_size_bytes":                         "0",
 		"ignore_materialized_views_with_dropped_target_table": "0",
 		"implicit_transaction":                                "0",
+		// Newer servers keep each element of an array as what it is.
+		"input_format_json_infer_array_of_dynamic_from_array_of_different_types": "1",
 	}
 }
 

@@ -82,6 +82,8 @@ func (e *engine) insert(table string, columns []string, rows []byte) {
 		"input_format_try_infer_datetimes":        {"0"},
 		"input_format_json_read_bools_as_numbers": {"0"},
 		"input_format_json_read_bools_as_strings": {"0"},
+
+		"input_format_json_read_numbers_as_strings": {"0"},
 	})
 	require.NoError(e.t, err)
 }
