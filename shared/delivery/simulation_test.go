@@ -19,7 +19,7 @@ import (
 	"oncehouse/shared/offsets"
 )
 
-var simSeeds = flag.Int("sim.seeds", 1000, "how many random schedules TestSimulation runs per kind of table")
+var simSeeds = flag.Uint64("sim.seeds", 1000, "how many random schedules TestSimulation runs per kind of table")
 var simFrom = flag.Uint64("sim.from", 1, "the first seed")
 
 // failedSeeds keeps every seed that ever failed: a shape and a seed a line.
@@ -35,7 +35,7 @@ const failedSeeds = "testdata/seeds.txt"
 func TestSimulation(t *testing.T) {
 	kept := readSeeds(t)
 	for name, shape := range simShapes {
-		most := 2 // of ten schedules may end blocked
+		most := uint64(2) // of ten schedules may end blocked
 		if strings.HasPrefix(name, "recreated topic") {
 			most = 6 // a look into the table is no proof where old rows stand
 		}
@@ -44,8 +44,8 @@ func TestSimulation(t *testing.T) {
 			for _, seed := range kept[name] {
 				simulate(t, name, shape, seed)
 			}
-			drained := 0
-			for seed := *simFrom; seed < *simFrom+uint64(*simSeeds); seed++ {
+			var drained uint64
+			for seed := *simFrom; seed < *simFrom+*simSeeds; seed++ {
 				if simulate(t, name, shape, seed) {
 					drained++
 				}

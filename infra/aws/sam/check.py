@@ -12,9 +12,12 @@ import os
 import pathlib
 import sys
 
-from samcli.commands.local.lib.local_lambda import LocalLambdaRunner
-from samcli.lib.providers.sam_function_provider import SamFunctionProvider
-from samcli.lib.providers.sam_stack_provider import SamLocalStackProvider
+try:
+    from samcli.commands.local.lib.local_lambda import LocalLambdaRunner
+    from samcli.lib.providers.sam_function_provider import SamFunctionProvider
+    from samcli.lib.providers.sam_stack_provider import SamLocalStackProvider
+except ModuleNotFoundError as missing:
+    sys.exit(f"sam-check: {missing}: pip install aws-sam-cli (python3 on the PATH must be the one that has it)")
 
 overrides = json.loads(pathlib.Path(__file__).with_name("env.json").read_text())
 checked = 0
