@@ -13,6 +13,8 @@ SETUP := node_modules/.oncehouse-setup
 INTEGRATION = $(shell grep -rl '^//go:build integration' --include='*_test.go' infra functions shared events | xargs -n1 dirname | sort -u | sed 's|^|./|')
 # The rest of the tools are checked by the set-up, which is written in Go.
 NEED_GO = command -v go >/dev/null || { echo "go is not installed: install Go 1.26 or later" >&2; exit 1; }
+# Said before go is silent for so long.
+COMPILING = echo "compiling ./infra/local: minutes the first time, then seconds"
 FUZZTIME := 10s
 SIZE := standard
 SEEDS := 100000
@@ -26,11 +28,13 @@ help: ## Show the targets
 .PHONY: setup
 setup: ## Check the tools and install the npm packages (KAFKA=apache: Apache Kafka too)
 	@$(NEED_GO)
+	@$(COMPILING)
 	go run ./infra/local setup
 	@touch $(SETUP)
 
 $(SETUP): package.json package-lock.json
 	@$(NEED_GO)
+	@$(COMPILING)
 	go run ./infra/local setup
 	@touch $@
 
@@ -42,6 +46,7 @@ build: ## Build every function as it is deployed, for arm64 and amd64: the same 
 .PHONY: $(LOCAL)
 $(LOCAL):
 	@$(NEED_GO)
+	@[ -x $@ ] || $(COMPILING)
 	@go build -o $@ ./infra/local
 
 .PHONY: demo

@@ -136,16 +136,9 @@ func (c *upCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var pipelines []stack.Pipeline
-	switch {
-	case c.Pipelines != "":
-		if pipelines, err = stack.ReadPipelines(c.Pipelines); err != nil {
-			return err
-		}
-	case c.Topic == "" && (c.Table != "" || c.Guarantee != delivery.ExactlyOnce):
-		return errors.New("--table and --guarantee say more about the pipeline of --topic, and --topic is missing")
-	case c.Topic != "":
-		pipelines = []stack.Pipeline{{Topic: c.Topic, Table: c.Table, Guarantee: c.Guarantee}}
+	pipelines, err := c.pipelines()
+	if err != nil {
+		return err
 	}
 	running := pipelines
 	if c.Outbox {
@@ -174,6 +167,26 @@ func (c *upCommand) Run(ctx context.Context) error {
 	}
 	c.explain(s, pipelines)
 	return s.Explain(s.Wait(ctx))
+}
+
+// pipelines are those of the file or of --topic, as far as can be told before
+// anything runs in order.
+func (c *upCommand) pipelines() (all []stack.Pipeline, err error) {
+	switch {
+	case c.Pipelines != "":
+		if all, err = stack.ReadPipelines(c.Pipelines); err != nil {
+			return nil, err
+		}
+	case c.Topic == "" && (c.Table != "" || c.Guarantee != delivery.ExactlyOnce):
+		return nil, errors.New("--table and --guarantee say more about the pipeline of --topic, and --topic is missing")
+	case c.Topic != "":
+		all = []stack.Pipeline{{Topic: c.Topic, Table: c.Table, Guarantee: c.Guarantee}}
+	}
+	var problems []error
+	for _, p := range all {
+		problems = append(problems, p.Check())
+	}
+	return all, errors.Join(problems...)
 }
 
 // explain prints what to do with the stack.

@@ -432,6 +432,8 @@ func TestWhatIsMissing(t *testing.T) {
 	port := taken.Addr().(*net.TCPAddr).Port
 	misspelt := filepath.Join(t.TempDir(), "pipelines.yaml")
 	require.NoError(t, os.WriteFile(misspelt, []byte("pipelines: [{topic: clicks, guarantee: twice, settings: {SEND_WINDO: 1s}}]"), 0o600))
+	none := filepath.Join(t.TempDir(), "none.yaml")
+	require.NoError(t, os.WriteFile(none, []byte("pipelines:\n"), 0o600))
 	for name, c := range map[string]struct {
 		path []string // the tools there are; nil for all
 		args []string
@@ -447,8 +449,10 @@ func TestWhatIsMissing(t *testing.T) {
 			"no Kafka broker answers at 127.0.0.1:"},
 		"broker that runs has the port": {nil, []string{"up", "--clickhouse-port=0", fmt.Sprintf("--kafka-port=%d", port), fmt.Sprintf("--kafka=127.0.0.1:%d", freePort(t))},
 			"no Kafka broker answers at 127.0.0.1:"},
-		"topic":   {nil, []string{"up", "--table=clicks"}, "--topic is missing"},
-		"subject": {nil, []string{"torture", "--subjects=exactly-once,never"}, "there is no subject never: choose among exactly-once, "},
+		"topic":        {nil, []string{"up", "--table=clicks"}, "--topic is missing"},
+		"topic's name": {nil, []string{"up", "--topic=a b"}, `ONCEHOUSE_TOPIC is "a b": a Kafka topic of letters`},
+		"no pipeline":  {nil, []string{"up", "--pipelines=" + none}, none + ": there is none in it"},
+		"subject":      {nil, []string{"torture", "--subjects=exactly-once,never"}, "there is no subject never: choose among exactly-once, "},
 		"settings": {nil, []string{"up", "--kafka-port=0", "--clickhouse-port=0", "--pipelines=" + misspelt},
 			"configure pipeline clicks: "},
 		"writers": {nil, []string{"orders", "--database=postgres://127.0.0.1/", "--writers=0"}, "--writers is 0, "},

@@ -19,7 +19,7 @@ func formOf(match string) form {
 	case "pipeline": // no slash and no colon: they part the ledger's keys and the tokens
 		return form{"a name of letters, digits and ._-, at most 63", func(s string) bool { return isName(s, "._-", 63) }}
 	case "topic": // org.apache.kafka.common.internals.Topic
-		return form{"a Kafka topic", func(s string) bool { return s != "." && s != ".." && isName(s, "._-", 249) }}
+		return form{"a Kafka topic of letters, digits and ._-, at most 249", func(s string) bool { return s != "." && s != ".." && isName(s, "._-", 249) }}
 	case "cluster":
 		return form{"a name of letters, digits and ._-/, at most 128", func(s string) bool { return isName(s, "._-/", 128) }}
 	case "dynamo":

@@ -27,18 +27,18 @@ func Environ(list []string) map[string]string {
 // be judged for alone; it is called when each for itself is right. The error is
 // an *Error.
 func Read(environ map[string]string, config any, together func(*Problems)) error {
-	p := reader{
+	r := reader{
 		settings: Of(config), environ: environ, config: reflect.ValueOf(config),
 		Problems: Problems{broken: map[string]bool{}},
 	}
-	p.findUnknown()
-	p.read()
-	p.checkRanges()
-	if len(p.broken) == 0 {
-		together(&p.Problems)
+	r.findUnknown()
+	r.read()
+	r.checkRanges()
+	if len(r.broken) == 0 {
+		together(&r.Problems)
 	}
-	if !p.None() {
-		return &Error{p.list}
+	if !r.None() {
+		return &Error{r.list}
 	}
 	return nil
 }
@@ -51,24 +51,24 @@ type reader struct {
 }
 
 // findUnknown refuses what looks like a setting and is none.
-func (p *reader) findUnknown() {
-	for _, name := range slices.Sorted(maps.Keys(p.environ)) {
-		if !strings.HasPrefix(name, Prefix) || slices.ContainsFunc(p.settings, func(s Setting) bool { return s.Name == name }) {
+func (r *reader) findUnknown() {
+	for _, name := range slices.Sorted(maps.Keys(r.environ)) {
+		if !strings.HasPrefix(name, Prefix) || slices.ContainsFunc(r.settings, func(s Setting) bool { return s.Name == name }) {
 			continue
 		}
 		advice := ""
-		if near := p.nearest(name); near != "" {
+		if near := r.nearest(name); near != "" {
 			advice = ": did you mean " + near + "?"
 		}
 		// It breaks no setting that exists, so the rest is checked all the same.
-		p.list = append(p.list, name+" is not a setting"+advice)
+		r.list = append(r.list, name+" is not a setting"+advice)
 	}
 }
 
 // nearest is the setting that the name may be meant to be, "" for none.
-func (p *reader) nearest(name string) string {
+func (r *reader) nearest(name string) string {
 	best, least := "", len(name[len(Prefix):])/3+1
-	for _, s := range p.settings {
+	for _, s := range r.settings {
 		if d := distance(name[len(Prefix):], s.Name[len(Prefix):]); d < least {
 			best, least = s.Name, d
 		}
@@ -98,13 +98,13 @@ func distance(a, b string) int {
 }
 
 // read fills the struct and says in the user's words what the library found.
-func (p *reader) read() {
-	environ := maps.Clone(p.environ)
+func (r *reader) read() {
+	environ := maps.Clone(r.environ)
 	if environ == nil {
 		environ = map[string]string{}
 	}
 	maps.DeleteFunc(environ, func(_, value string) bool { return value == "" }) // empty: not set
-	err := env.ParseWithOptions(p.config.Interface(), env.Options{Environment: environ, Prefix: Prefix})
+	err := env.ParseWithOptions(r.config.Interface(), env.Options{Environment: environ, Prefix: Prefix})
 	var all env.AggregateError
 	if err != nil && !errors.As(err, &all) {
 		all.Errors = []error{err}
@@ -114,23 +114,23 @@ func (p *reader) read() {
 		var unreadable env.ParseError
 		switch {
 		case errors.As(err, &missing):
-			s := p.setting(func(s Setting) bool { return s.Name == missing.Key })
-			p.add(s.Name, "is missing: %s expected. %s", s.Allowed, s.Doc)
+			s := r.setting(func(s Setting) bool { return s.Name == missing.Key })
+			r.add(s.Name, "is missing: %s expected. %s", s.Allowed, s.Doc)
 		case errors.As(err, &unreadable):
-			s := p.setting(func(s Setting) bool { return s.field.Name == unreadable.Name })
-			p.refuseValue(s, environ[s.Name])
+			s := r.setting(func(s Setting) bool { return s.field.Name == unreadable.Name })
+			r.refuseValue(s, environ[s.Name])
 		default:
-			p.add("the environment", "cannot be read: %v", err)
+			r.add("the environment", "cannot be read: %v", err)
 		}
 	}
 }
 
-func (p *reader) setting(is func(Setting) bool) Setting {
-	return p.settings[slices.IndexFunc(p.settings, is)]
+func (r *reader) setting(is func(Setting) bool) Setting {
+	return r.settings[slices.IndexFunc(r.settings, is)]
 }
 
-func (p *reader) refuseValue(s Setting, value string) {
-	p.add(s.Name, "is %s: %s expected", s.quote(value), s.Allowed)
+func (r *reader) refuseValue(s Setting, value string) {
+	r.add(s.Name, "is %s: %s expected", s.quote(value), s.Allowed)
 }
 
 // quote shows a value that is refused, but no password: a URL may hold one.
@@ -145,16 +145,16 @@ func (s *Setting) quote(value string) string {
 }
 
 // checkRanges checks oneof, min, max and match of every value that could be read.
-func (p *reader) checkRanges() {
-	for _, s := range p.settings {
-		if p.broken[s.Name] {
+func (r *reader) checkRanges() {
+	for _, s := range r.settings {
+		if r.broken[s.Name] {
 			continue
 		}
-		value := p.config.Elem().FieldByIndex(s.field.Index)
+		value := r.config.Elem().FieldByIndex(s.field.Index)
 		for _, element := range elements(value) {
 			text := fmt.Sprint(element.Interface())
 			if !s.admits(element, text) {
-				p.refuseValue(s, text)
+				r.refuseValue(s, text)
 				break
 			}
 		}

@@ -66,7 +66,7 @@ func TestProblems(t *testing.T) {
 		{"PIPELINE=", "ONCEHOUSE_PIPELINE is missing: a name of letters"},
 		{"PIPELINE=a/b", `ONCEHOUSE_PIPELINE is "a/b": a name of letters`},
 		{"PIPELINE=a:b", "a name of letters"},
-		{"TOPIC=..", "a Kafka topic expected"},
+		{"TOPIC=..", "a Kafka topic of letters, digits and ._-, at most 249 expected"},
 		{"CLUSTER=a b", "ONCEHOUSE_CLUSTER is"},
 		{"GUARANTEE=exactly_once", `ONCEHOUSE_GUARANTEE is "exactly_once": one of exactly-once, at-least-once, at-most-once expected`},
 		{"FUNCTION_TIMEOUT=120", `ONCEHOUSE_FUNCTION_TIMEOUT is "120": a duration such as 1m30s from 5s to 15m expected`},

@@ -70,7 +70,8 @@ func (p *Pipeline) setDefaults() {
 }
 
 // ReadPipelines reads a YAML file: {pipelines: [...]} with the fields above.
-// Error: a field that does not exist, a topic missing, or a name used twice.
+// Error: a field that does not exist, a topic missing, a name used twice, or no
+// pipeline at all.
 func ReadPipelines(path string) ([]Pipeline, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -97,7 +98,24 @@ func ReadPipelines(path string) ([]Pipeline, error) {
 		}
 		names[p.Name] = true
 	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("read the pipelines of %s: there is none in it: pipelines: [{topic: clicks}] expected; infra/local/pipelines.example.yaml explains it", path)
+	}
 	return content.Pipelines, nil
+}
+
+// Check says what would keep the pipeline's function from starting: every setting
+// that is wrong. It needs nothing that runs.
+func (p Pipeline) Check() error {
+	p.setDefaults()
+	if p.Bootstrap != "" { // another program has settings of its own
+		return nil
+	}
+	const host = "127.0.0.1:1"
+	if _, err := config.Parse(p.environment(addresses{host, "http://" + host, "http://" + host, "http://" + host, "http://" + host})); err != nil {
+		return fmt.Errorf("configure pipeline %s: %w", p.Name, err)
+	}
+	return nil
 }
 
 // Running is a pipeline at work.
@@ -114,11 +132,8 @@ type Running struct {
 func (s *Stack) StartPipeline(ctx context.Context, p Pipeline, adjust func(*mapping.Config)) (*Running, error) {
 	p.setDefaults()
 	begun := time.Now()
-	if p.Bootstrap == "" { // another program has settings of its own
-		// The function would say so, too: at the first record.
-		if _, err := config.Parse(s.environment(p)); err != nil {
-			return nil, fmt.Errorf("configure pipeline %s: %w", p.Name, err)
-		}
+	if err := p.Check(); err != nil { // the function would say so, too: at the first record
+		return nil, err
 	}
 	topic := broker.Topic{Name: p.Topic, Partitions: p.Partitions, Config: map[string]string{"retention.ms": "-1"}}
 	if err := broker.CreateTopics(ctx, s.Broker, topic); err != nil {
@@ -176,17 +191,24 @@ func (s *Stack) Function(p Pipeline) (*lambdahost.Function, io.Writer, error) {
 	return fn, log, nil
 }
 
-// environment is what deployment would set, with this machine's addresses.
+// addresses are where a pipeline's function finds what it talks to.
+type addresses struct{ kafka, clickhouse, dynamodb, sqs, letters string }
+
 func (s *Stack) environment(p Pipeline) map[string]string {
+	return p.environment(addresses{s.Bootstrap(), s.Engine.URL(), s.DynamoDB.Endpoint(), s.Queue.Endpoint(), s.LetterQueueURL()})
+}
+
+// environment is what deployment would set, with this machine's addresses.
+func (p Pipeline) environment(at addresses) map[string]string {
 	env := map[string]string{
 		"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local", "AWS_REGION": dynamodb.Region,
-		"AWS_ENDPOINT_URL_DYNAMODB": s.DynamoDB.Endpoint(),
-		"AWS_ENDPOINT_URL_SQS":      s.Queue.Endpoint(),
+		"AWS_ENDPOINT_URL_DYNAMODB": at.dynamodb,
+		"AWS_ENDPOINT_URL_SQS":      at.sqs,
 	}
 	settings := map[string]string{
 		"PIPELINE": p.Name, "TOPIC": p.Topic, "CLUSTER": cluster, "GUARANTEE": string(p.Guarantee),
-		"KAFKA_BROKERS": s.Bootstrap(), "LEDGER_TABLE": ledgerTable, "DEAD_LETTER_QUEUE_URL": s.LetterQueueURL(),
-		"CLICKHOUSE_URL": s.Engine.URL(), "CLICKHOUSE_TABLE": p.Table,
+		"KAFKA_BROKERS": at.kafka, "LEDGER_TABLE": ledgerTable, "DEAD_LETTER_QUEUE_URL": at.letters,
+		"CLICKHOUSE_URL": at.clickhouse, "CLICKHOUSE_TABLE": p.Table,
 		"FUNCTION_TIMEOUT": p.Timeout.String(), "REPORT_BATCH_ITEM_FAILURES": "true",
 	}
 	maps.Copy(settings, p.Settings)

@@ -34,6 +34,9 @@ func TestReadPipelinesRefuses(t *testing.T) {
 		"pipelines: [{name: a}]":              "pipeline 1 has no topic",
 		"pipelines: [{topic: a, tabel: b}]":   "field tabel not found",
 		"pipelines: [{topic: a}, {topic: a}]": "two pipelines are called a",
+		"":                                    "there is none in it",
+		"pipelines:":                          "there is none in it",
+		"pipelines: []":                       "there is none in it",
 	} {
 		_, err := pipelinesOf(t, text)
 		require.ErrorContains(t, err, want)
@@ -47,6 +50,19 @@ func TestExample(t *testing.T) {
 	byDefault := Pipeline{Topic: "clicks", Settings: map[string]string{}}
 	byDefault.setDefaults()
 	require.Equal(t, []Pipeline{byDefault}, got)
+}
+
+// What keeps a function from starting is known before anything runs.
+func TestCheck(t *testing.T) {
+	require.NoError(t, Pipeline{Topic: "clicks", Settings: map[string]string{"INSERT_TIMEOUT": "3s"}}.Check())
+	for want, p := range map[string]Pipeline{
+		`configure pipeline a b: .*ONCEHOUSE_TOPIC is "a b": a Kafka topic of letters`:                        {Topic: "a b"},
+		`configure pipeline clicks: .*ONCEHOUSE_GUARANTEE is "twice"`:                                         {Topic: "clicks", Guarantee: "twice"},
+		`configure pipeline clicks: .*ONCEHOUSE_SEND_WINDO is not a setting: did you mean ONCEHOUSE_SEND_WIN`: {Topic: "clicks", Settings: map[string]string{"SEND_WINDO": "1s"}},
+	} {
+		require.Regexp(t, want, p.Check().Error())
+	}
+	require.NoError(t, Pipeline{Topic: "clicks", Bootstrap: "other", Settings: map[string]string{"OTHER": "1"}}.Check())
 }
 
 // The sink's own parser takes the environment of a pipeline.
