@@ -279,7 +279,7 @@ func (f *Function) Freeze() (pid int, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for env := range f.busy {
-		if !env.frozen && env.proc.Signal(syscall.SIGSTOP) == nil {
+		if !env.frozen && env.proc.Freeze() == nil {
 			env.frozen = true
 			return env.proc.Pid(), true
 		}

@@ -127,7 +127,7 @@ func (s *Server) end(sig syscall.Signal) {
 func (s *Server) Kill() {
 	// Each backend leads a group of its own and would outlive the main process
 	// until it looks up; stopped, that one starts no other meanwhile.
-	if s.process.Signal(syscall.SIGSTOP) == nil {
+	if s.process.Freeze() == nil {
 		for _, pid := range children(s.process.Pid()) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
 		}

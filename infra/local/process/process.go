@@ -90,6 +90,16 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return syscall.Kill(-p.Pid(), sig)
 }
 
+// Freeze stops the child where it stands (SIGSTOP), until SIGCONT, and waits until
+// it stands still: a signal is obeyed when the system next runs the child, which on
+// a busy machine does much before.
+func (p *Process) Freeze() error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return waitStopped(p.Pid())
+}
+
 // Kill ends the child at once (SIGKILL) and waits until it is reaped.
 func (p *Process) Kill() {
 	if err := p.Signal(syscall.SIGKILL); err == nil {
