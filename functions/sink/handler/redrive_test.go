@@ -223,8 +223,8 @@ func TestRedriveOfALaterGeneration(t *testing.T) {
 	require.Equal(t, map[int32]string{0: "1,3"}, w.table.stored())
 }
 
-// A lane that the ledger has never seen is in its first generation, and so are
-// letters of before at-least-once named any.
+// A lane that the ledger has never seen is in its first generation, and so is a
+// letter that names none.
 func TestRedriveOfTheFirstGeneration(t *testing.T) {
 	for _, generation := range []int64{0, 1} {
 		w := lettered(t, "ONCEHOUSE_GUARANTEE=at-least-once")

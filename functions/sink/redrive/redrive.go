@@ -272,7 +272,7 @@ func (x *run) judge(ctx context.Context, letter *deadletter.Envelope) (why, mess
 // outdated says why the entry of its own lane keeps a letter.
 func outdated(origin delivery.Letter, entry delivery.Entry) (why, message string) {
 	switch {
-	// Without a ledger a letter once named no generation: then it is of the first.
+	// A letter that names no generation is of the first.
 	case max(origin.Generation, 1) < entry.Generation:
 		return KeptSuperseded, fmt.Sprintf("its lane was read again as generation %d, and with it its record", entry.Generation)
 	case origin.Record.Offset < entry.Ghosts:
