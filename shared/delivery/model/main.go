@@ -6,7 +6,7 @@
 // attempts that are delivered or not.
 //
 //	go run ./shared/delivery/model                  the standard size
-//	go run ./shared/delivery/model -size large      hours, and much memory
+//	go run ./shared/delivery/model -size large      one of everything more, and GBs of memory
 //	go run ./shared/delivery/model -world outbox    worlds whose name matches
 //	go run ./shared/delivery/model -world '^plain$' -faults 2 -jumps 1
 //
