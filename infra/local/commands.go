@@ -160,7 +160,7 @@ func (c *upCommand) Run(ctx context.Context) error {
 		}
 	}
 	for _, p := range running {
-		w := &watch{out: os.Stdout, name: p.FunctionName(), every: repeatAfter}
+		w := newWatch(os.Stdout, "sink-"+p.FunctionName(), repeatAfter)
 		if _, err := s.StartPipeline(ctx, p, func(cfg *mapping.Config) { cfg.OnDelivery = w.delivered }); err != nil {
 			return err
 		}

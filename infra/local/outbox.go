@@ -4,11 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
-	"sync"
-	"time"
 
-	"oncehouse/infra/local/scheduler"
 	"oncehouse/infra/local/stack"
 )
 
@@ -17,28 +13,8 @@ func startOutbox(ctx context.Context, s *stack.Stack) error {
 	if err := s.StartPostgres(ctx); err != nil {
 		return err
 	}
-	_, err := s.StartOutbox(ctx, stack.Outbox{}, (&pollerWatch{}).invoked)
+	_, err := s.StartOutbox(ctx, stack.Outbox{}, newWatch(os.Stdout, "outbox-orders", repeatAfter).invoked)
 	return err
-}
-
-// pollerWatch prints why the poller fails: at once when the reason is a new one,
-// and from time to time as long as it stays.
-type pollerWatch struct {
-	mu     sync.Mutex
-	reason string
-	told   time.Time
-}
-
-func (w *pollerWatch) invoked(i scheduler.Invocation) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case i.Result.FunctionError == "": // what could not run will run in a minute
-		w.reason = ""
-	case i.Result.ErrorType != w.reason || time.Since(w.told) >= repeatAfter:
-		w.reason, w.told = i.Result.ErrorType, time.Now()
-		fmt.Printf("outbox-orders: %s\n", strings.Join(strings.Fields(i.Result.ErrorMessage), " "))
-	}
 }
 
 // explainOutbox prints what to do with the outbox.

@@ -11,52 +11,82 @@ import (
 
 	"oncehouse/infra/local/lambdahost"
 	"oncehouse/infra/local/mapping"
+	"oncehouse/infra/local/scheduler"
 )
 
 // watch prints why a function fails: at once when the reason is a new one, and
-// from time to time as long as it stays. Everything else is in its log.
+// from time to time as long as it stays; and that it works again, once all that
+// failed has worked. Everything else is in its log.
 type watch struct {
-	out  io.Writer
-	name string
+	out      io.Writer
+	function string
 	// every is the time between two lines of one reason.
 	every time.Duration
 
 	mu     sync.Mutex
-	reason string
+	reason string // "" while all is well
 	told   time.Time
+	// failing are the lanes and schedules that failed and have not worked since:
+	// the success of one says nothing of another.
+	failing map[string]bool
 }
 
-// delivered looks at an invocation.
+func newWatch(out io.Writer, function string, every time.Duration) *watch {
+	return &watch{out: out, function: function, every: every, failing: map[string]bool{}}
+}
+
+// delivered looks at an invocation of the event source mapping.
 func (w *watch) delivered(d mapping.Delivery) {
-	reason, text := failure(d)
-	if reason == "" {
+	if d.Duplicate || errors.Is(d.Err, lambdahost.ErrClosed) {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if reason == w.reason && time.Since(w.told) < w.every {
-		return
-	}
-	w.reason, w.told = reason, time.Now()
-	// A line that cannot be written is no reason to end what runs.
-	_, _ = fmt.Fprintf(w.out, "sink-%s: %s\n", w.name, strings.Join(strings.Fields(text), " "))
-}
-
-// failure is why an invocation failed, "" when it did not.
-func failure(d mapping.Delivery) (reason, text string) {
-	records := 0
-	for _, b := range d.Batches {
-		records += b.Count
+	failed := map[string]bool{}
+	for i, b := range d.Batches {
+		failed[b.String()] = d.Settled[i] < b.Count
 	}
 	switch {
-	case d.Duplicate, errors.Is(d.Err, lambdahost.ErrClosed):
-		return "", ""
 	case d.Err != nil:
-		return "not run", d.Err.Error()
+		w.tell(failed, "not run", d.Err.Error())
 	case d.Result.FunctionError != "":
-		return cmp.Or(d.Result.ErrorType, d.Result.FunctionError), cmp.Or(d.Result.ErrorMessage, d.Result.ErrorType)
-	case d.Settled < records:
-		return "held back", "some partitions are held back, and the others go on: the function's log says why"
+		w.tell(failed, reasonOf(d.Result), cmp.Or(d.Result.ErrorMessage, d.Result.ErrorType))
+	default:
+		w.tell(failed, "held back", "some partitions are held back, and the others go on: the function's log says why")
 	}
-	return "", ""
+}
+
+// invoked looks at an invocation of the scheduler. One that could not run says
+// nothing: the next is a minute away.
+func (w *watch) invoked(i scheduler.Invocation) {
+	if i.Err == nil {
+		w.tell(map[string]bool{string(i.Event): i.Failed()}, reasonOf(i.Result), i.Result.ErrorMessage)
+	}
+}
+
+func reasonOf(r lambdahost.Result) string { return cmp.Or(r.ErrorType, r.FunctionError) }
+
+// tell learns which lanes or schedules failed, and which did not. If any did,
+// text says why.
+func (w *watch) tell(failed map[string]bool, reason, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	some := false
+	for name, is := range failed {
+		some = some || is
+		if delete(w.failing, name); is {
+			w.failing[name] = true
+		}
+	}
+	switch {
+	case some && (reason != w.reason || time.Since(w.told) >= w.every):
+		w.reason, w.told = reason, time.Now()
+		w.say(text)
+	case len(w.failing) == 0 && w.reason != "":
+		w.reason = ""
+		w.say("works again")
+	}
+}
+
+// say prints a line. One that cannot be written is no reason to end what runs.
+func (w *watch) say(text string) {
+	_, _ = fmt.Fprintf(w.out, "%s: %s\n", w.function, strings.Join(strings.Fields(text), " "))
 }

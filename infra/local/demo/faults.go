@@ -48,7 +48,9 @@ func (c *chaos) schedule() []schedule.Fault {
 
 // delivered counts what the mapping settled: the clock of the schedule.
 func (c *chaos) delivered(d mapping.Delivery) {
-	c.settled.Add(int64(d.Settled))
+	for _, n := range d.Settled {
+		c.settled.Add(int64(n))
+	}
 	if d.Result.ErrorMessage != "" {
 		c.lastError.Store(&d.Result.ErrorMessage)
 	}

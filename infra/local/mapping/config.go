@@ -133,8 +133,9 @@ type Delivery struct {
 	Result    lambdahost.Result
 	// Err is set when the function did not run, or when nobody knows.
 	Err error
-	// Settled is how many of the records the answer settled.
-	Settled int
+	// Settled is how many records of each batch, from its first on, the answer
+	// settled; nil of a duplicate.
+	Settled []int
 }
 
 func (c *Config) setDefaults() {

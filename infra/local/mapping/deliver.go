@@ -116,7 +116,7 @@ func (m *Mapping) invoke(ev event) ([]int, lambdahost.Result, error) {
 			c.InvokeErrorCount++
 		}
 	})
-	m.observe(Delivery{Batches: batches, Attempt: ev.failed + 1, Result: result, Err: err, Settled: settled})
+	m.observe(Delivery{Batches: batches, Attempt: ev.failed + 1, Result: result, Err: err, Settled: succeeded})
 	return succeeded, result, err
 }
 

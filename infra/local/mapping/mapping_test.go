@@ -476,7 +476,7 @@ func TestPartitionsAreIndependent(t *testing.T) {
 		d := <-done
 		require.EqualValues(t, 1, d.Batches[0].Partition)
 		require.Equal(t, 1, d.Attempt)
-		n += d.Settled
+		n += d.Settled[0]
 	}
 	require.Equal(t, [][]int64{{0}}, f.batches(0), "it waits")
 	require.EqualValues(t, -1, b.committed(0))
