@@ -67,8 +67,14 @@ func optional() map[string]string {
 		"max_insert_block_size_bytes":                         "0",
 		"ignore_materialized_views_with_dropped_target_table": "0",
 		"implicit_transaction":                                "0",
-		// Newer servers keep each element of an array as what it is.
+		// Newer servers keep each element of an array as what it is, and take arrays
+		// of nothing that has a type.
 		"input_format_json_infer_array_of_dynamic_from_array_of_different_types": "1",
+		"input_format_try_infer_variants":                                        "0",
+		"input_format_json_infer_incomplete_types_as_strings":                    "1",
+		// A key with a dot is a path; the other parser rounds fractions.
+		"json_type_escape_dots_in_keys": "0",
+		"allow_simdjson":                "1",
 	}
 }
 
