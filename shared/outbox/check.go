@@ -140,9 +140,9 @@ func (p *Plan) check(c *Cursor, routing string, now Snapshot) error {
 }
 
 // haltedAt is the stop at a row that cannot be published.
-func haltedAt(row *Row, reason string) *Refusal {
+func haltedAt(row *Row, why unfit) *Refusal {
 	return &Refusal{
-		ReasonHalted, []string{fmt.Sprintf("row %s (seq %d, aggregate type %q): %s", row.ID, row.Seq, row.AggregateType, reason)},
-		"let its topic take it, or mend or delete the row, or configure a dead-letter topic; everything before it is published",
+		ReasonHalted, []string{fmt.Sprintf("row %s (seq %d, aggregate type %q): %v", row.ID, row.Seq, row.AggregateType, why)},
+		why.remedy + ", or delete it, or configure a dead-letter topic; everything before it is published",
 	}
 }

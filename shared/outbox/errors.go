@@ -23,5 +23,5 @@ type Refusal struct { //nolint:errname // it is a state, and called so everywher
 
 // Error implements error.
 func (r *Refusal) Error() string {
-	return r.Reason + ": " + strings.Join(r.Problems, "; ") + ". " + r.Remedy
+	return r.Reason + ": " + strings.Join(r.Problems, "; ") + "; remedy: " + r.Remedy
 }

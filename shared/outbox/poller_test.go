@@ -543,7 +543,7 @@ func TestO13PayloadsStayAsTheyAre(t *testing.T) {
 	r.rows("a")
 	r.insert(outbox.Row{ID: "null"})
 	_, err := r.run(t)
-	requireRefusal(t, err, outbox.ReasonHalted, "the payload is NULL, and tombstones are not switched on")
+	requireRefusal(t, err, outbox.ReasonHalted, "the payload is NULL, and tombstones are not switched on; remedy: switch them on (ONCEHOUSE_TOMBSTONES=true), or give the row a payload, or delete it")
 	r.requireIDs(t, "a")
 	r.route.Tombstones = true
 	require.EqualValues(t, 1, r.mustRun(t).Tombstones)

@@ -281,8 +281,13 @@ func (s *session) count(took time.Duration) {
 	s.waiting = time.Time{}
 }
 
-// unfit is what is wrong with a row that cannot be published.
-type unfit struct{ error }
+// unfit is what is wrong with a row that cannot be published, and how to mend it.
+type unfit struct {
+	error
+	remedy string
+}
+
+const remedyTopic = "let the topic take it, or mend the row"
 
 // place makes the record of a row, for its topic or for the dead letters.
 func (s *session) place(ctx context.Context, row *Row) (Record, *target, error) {
@@ -294,11 +299,11 @@ func (s *session) place(ctx context.Context, row *Row) (Record, *target, error) 
 	}
 	switch {
 	case errors.As(err, &fault):
-		return s.bury(ctx, row, fault.Error(), dead)
+		return s.bury(ctx, row, fault, dead)
 	case err != nil:
 		return rec, t, err
 	case dead:
-		return s.bury(ctx, row, "an attempt before this one could not publish it", dead)
+		return s.bury(ctx, row, unfit{errors.New("an attempt before this one could not publish it"), remedyTopic}, dead)
 	}
 	return rec, t, nil
 }
@@ -309,7 +314,7 @@ func (s *session) route(ctx context.Context, row *Row) (Record, *target, error) 
 	if t == nil {
 		name, err := s.router.Topic(row.AggregateType)
 		if err != nil {
-			return Record{}, nil, unfit{err}
+			return Record{}, nil, unfit{err, "mend the row's aggregate type"}
 		}
 		if t, err = s.target(ctx, name); err != nil {
 			return Record{}, nil, err
@@ -317,11 +322,11 @@ func (s *session) route(ctx context.Context, row *Row) (Record, *target, error) 
 		s.byType[row.AggregateType] = t
 	}
 	if row.Payload == nil && !s.router.routing.Tombstones {
-		return Record{}, nil, unfit{errors.New("the payload is NULL, and tombstones are not switched on")}
+		return Record{}, nil, unfit{errors.New("the payload is NULL, and tombstones are not switched on"), "switch them on (ONCEHOUSE_TOMBSTONES=true), or give the row a payload"}
 	}
 	rec := s.record(row, t)
 	if err := t.takes(&rec); err != nil {
-		return rec, t, unfit{err}
+		return rec, t, unfit{err, remedyTopic}
 	}
 	return rec, t, nil
 }
@@ -339,7 +344,7 @@ func (s *session) widen(ctx context.Context, t *target, rec *Record) error {
 		wider = wider.or(now)
 	}
 	if err := wider.takes(rec); err != nil {
-		return unfit{err}
+		return unfit{err, remedyTopic}
 	}
 	t.Topic = wider
 	s.extend(func(p *Plan) { p.Topics[t.name] = wider })
@@ -371,17 +376,17 @@ func (s *session) record(row *Row, t *target) Record {
 
 // bury makes the record of a row for the dead letters, or halts the shard. That
 // the row goes there is in the plan before it does.
-func (s *session) bury(ctx context.Context, row *Row, reason string, planned bool) (Record, *target, error) {
+func (s *session) bury(ctx context.Context, row *Row, why unfit, planned bool) (Record, *target, error) {
 	topic := s.deadTopic()
 	if topic == "" {
-		return Record{}, nil, haltedAt(row, reason)
+		return Record{}, nil, haltedAt(row, why)
 	}
 	t, err := s.target(ctx, topic)
 	if err != nil {
 		return Record{}, nil, err
 	}
 	rec := s.record(row, t)
-	rec.Headers = append(rec.Headers, Header{HeaderDead, []byte(reason)})
+	rec.Headers = append(rec.Headers, Header{HeaderDead, []byte(why.Error())})
 	if t.takesTime(&rec) != nil {
 		rec.Headers = append(rec.Headers, Header{HeaderDeadTimestamp, s.batch.arena.number(rec.Timestamp)})
 		rec.Timestamp = 0
@@ -396,7 +401,7 @@ func (s *session) bury(ctx context.Context, row *Row, reason string, planned boo
 	var fault unfit
 	switch {
 	case errors.As(err, &fault):
-		return Record{}, nil, haltedAt(row, fmt.Sprintf("%s; nor can its dead letter be: %v", reason, fault))
+		return Record{}, nil, haltedAt(row, unfit{fmt.Errorf("%w; nor can its dead letter be: %w", why, fault), fault.remedy})
 	case err != nil:
 		return Record{}, nil, err
 	}
