@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	simSeeds = flag.Int("sim.seeds", 150, "how many random schedules TestSimulation runs per kind")
+	simSeeds = flag.Uint64("sim.seeds", 150, "how many random schedules TestSimulation runs per kind")
 	simFrom  = flag.Uint64("sim.from", 1, "the first seed")
 )
 
@@ -36,7 +36,7 @@ func TestSimulation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var sum tally
-			for seed := *simFrom; seed < *simFrom+uint64(*simSeeds); seed++ {
+			for seed := *simFrom; seed < *simFrom+*simSeeds; seed++ {
 				s := newSimulation(seed, shape)
 				got, err := s.run(t)
 				require.NoError(t, err, "seed %d\n%s", seed, s.trace.String())
