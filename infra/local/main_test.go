@@ -426,8 +426,7 @@ func TestInvokeRefused(t *testing.T) {
 
 // What is missing or taken is said in one line, with what to do.
 func TestWhatIsMissing(t *testing.T) {
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	taken := listen(t)
 	defer func() { require.NoError(t, taken.Close()) }()
 	port := taken.Addr().(*net.TCPAddr).Port
 	misspelt := filepath.Join(t.TempDir(), "pipelines.yaml")
@@ -513,8 +512,7 @@ func pathWith(t *testing.T, tools []string) string {
 // freePort is one that nobody listens on.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := listen(t)
 	require.NoError(t, l.Close())
 	return l.Addr().(*net.TCPAddr).Port
 }
@@ -537,4 +535,11 @@ func TestFullDisk(t *testing.T) {
 	err := fmt.Errorf("write the engine's configuration: %w", &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC})
 	require.Equal(t, "the disk is full: free some space or choose another --dir (write the engine's configuration: write x: no space left on device)", oneLine(err))
 	require.Equal(t, "a; b", oneLine(errors.Join(errors.New("a"), errors.New("b"))))
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	return l
 }

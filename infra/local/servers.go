@@ -32,37 +32,44 @@ func (c *serversCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ddl, err := os.ReadFile(c.Table)
+	if err != nil {
+		return fmt.Errorf("read the table's DDL: %w", err)
+	}
+	servers := []struct {
+		name string
+		port int
+		url  func(*stack.Stack) string
+	}{
+		{"ClickHouse", c.ClickHousePort, func(s *stack.Stack) string { return s.Engine.URL() }},
+		{"DynamoDB", c.DynamoDBPort, func(s *stack.Stack) string { return s.DynamoDB.Endpoint() }},
+		{"SQS", c.SQSPort, func(s *stack.Stack) string { return s.Queue.Endpoint() }},
+	}
+	// An address that is not to be had is refused before anything is started.
+	listeners := make([]net.Listener, len(servers))
+	for i, server := range servers {
+		listeners[i], err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(c.Listen, strconv.Itoa(server.port)))
+		if err != nil {
+			return fmt.Errorf("listen for %s: %w", server.name, err)
+		}
+		defer func() { _ = listeners[i].Close() }() // its forwarder may have done so
+	}
 	s, err := stack.Start(ctx, stack.Options{Root: root, Dir: c.Dir, Fresh: true, Status: os.Stdout})
 	if err != nil {
 		return err
 	}
 	defer s.Stop()
-	ddl, err := os.ReadFile(c.Table)
-	if err != nil {
-		return fmt.Errorf("read the table's DDL: %w", err)
-	}
 	if _, err := engine.QueryText(ctx, s.Engine.URL(), string(ddl)); err != nil {
 		return err
 	}
 	fmt.Println()
-	for _, server := range []struct {
-		name, url string
-		port      int
-	}{
-		{"ClickHouse", s.Engine.URL(), c.ClickHousePort},
-		{"DynamoDB", s.DynamoDB.Endpoint(), c.DynamoDBPort},
-		{"SQS", s.Queue.Endpoint(), c.SQSPort},
-	} {
-		at, err := url.Parse(server.url)
+	for i, server := range servers {
+		at, err := url.Parse(server.url(s))
 		if err != nil {
 			return fmt.Errorf("read the address of %s: %w", server.name, err)
 		}
-		f, err := forward(ctx, net.JoinHostPort(c.Listen, strconv.Itoa(server.port)), at.Host)
-		if err != nil {
-			return fmt.Errorf("listen for %s: %w", server.name, err)
-		}
-		defer f.close()
-		fmt.Printf("%-11s http://%s\n", server.name, f.Addr())
+		defer forward(ctx, listeners[i], at.Host).close()
+		fmt.Printf("%-11s http://%s\n", server.name, listeners[i].Addr())
 	}
 	fmt.Println("\nCtrl-C stops everything.")
 	return s.Explain(s.Wait(ctx))
@@ -79,11 +86,7 @@ type forwarder struct {
 	running sync.WaitGroup
 }
 
-func forward(ctx context.Context, at, to string) (*forwarder, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
-	if err != nil {
-		return nil, err
-	}
+func forward(ctx context.Context, listener net.Listener, to string) *forwarder {
 	f := &forwarder{Listener: listener, to: to, open: map[net.Conn]struct{}{}}
 	f.running.Go(func() {
 		for {
@@ -96,7 +99,7 @@ func forward(ctx context.Context, at, to string) (*forwarder, error) {
 			}
 		}
 	})
-	return f, nil
+	return f
 }
 
 // serve copies both ways until one side ends.

@@ -19,8 +19,7 @@ func TestForward(t *testing.T) {
 		_, _ = io.Copy(w, r.Body) // what is cut short is seen below
 	}))
 	t.Cleanup(server.Close)
-	f, err := forward(t.Context(), "127.0.0.1:0", strings.TrimPrefix(server.URL, "http://"))
-	require.NoError(t, err)
+	f := forward(t.Context(), listen(t), strings.TrimPrefix(server.URL, "http://"))
 	body := bytes.Repeat([]byte("records"), 1<<18)
 	for range 3 {
 		res, err := http.Post("http://"+f.Addr().String(), "text/plain", bytes.NewReader(body)) //nolint:noctx // the test's own server
@@ -38,11 +37,22 @@ func TestForward(t *testing.T) {
 	_, err = net.Dial("tcp", f.Addr().String())
 	require.Error(t, err)
 
-	dead, err := forward(t.Context(), "127.0.0.1:0", f.Addr().String())
-	require.NoError(t, err)
+	dead := forward(t.Context(), listen(t), f.Addr().String())
 	t.Cleanup(dead.close)
 	conn, err := net.Dial("tcp", dead.Addr().String())
 	require.NoError(t, err)
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF, "nobody answers behind it")
+}
+
+// An address that is not to be had is refused before anything is started.
+func TestServersListenFirst(t *testing.T) {
+	taken := listen(t)
+	defer func() { require.NoError(t, taken.Close()) }()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	require.NoError(t, err)
+	p := start(t, nil, "servers", "--clickhouse-port=0", "--dynamodb-port=0", "--sqs-port="+port, "--dir="+t.TempDir())
+	require.Equal(t, 1, p.exit(t))
+	require.Contains(t, p.stderr.String(), "listen for SQS: ")
+	require.Empty(t, p.stdout.String())
 }
