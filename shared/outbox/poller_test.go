@@ -193,7 +193,7 @@ func TestKeys(t *testing.T) {
 // A restored database, another one, or another table may never have seen what the
 // cursor says is published.
 func TestO2AnotherHistoryIsRefused(t *testing.T) {
-	for reason, change := range map[string]func(*memory.Database){
+	for name, change := range map[string]func(*memory.Database){
 		outbox.ReasonOtherDatabase: func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.SystemID++ }) },
 		outbox.ReasonOtherTable:    func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.TableOID++ }) },
 		outbox.ReasonTimeline:      func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.Timeline++ }) },
@@ -204,8 +204,8 @@ func TestO2AnotherHistoryIsRefused(t *testing.T) {
 		outbox.ReasonOtherTable + " by its xid": func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.XIDColumn++ }) },
 		outbox.ReasonOtherTable + " by its seq": func(d *memory.Database) { d.Identify(func(i *outbox.Identity) { i.SeqColumn++ }) },
 	} {
-		reason, _, _ := strings.Cut(reason, " ")
-		t.Run(reason, func(t *testing.T) {
+		reason, _, _ := strings.Cut(name, " ")
+		t.Run(name, func(t *testing.T) {
 			r := newRig()
 			r.rows("a", "b")
 			r.mustRun(t)
