@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"oncehouse/infra/local/demo"
@@ -185,6 +186,9 @@ func (c *upCommand) pipelines() (all []stack.Pipeline, err error) {
 	var problems []error
 	for _, p := range all {
 		problems = append(problems, p.Check())
+		if strings.ContainsAny(p.TableName(), "'`\\/&\n") { // they end, or mean something, in what explain prints
+			problems = append(problems, fmt.Errorf("configure pipeline %s: its table is %q: a name without any of ' ` \\ / & expected", p.FunctionName(), p.TableName()))
+		}
 	}
 	return all, errors.Join(problems...)
 }
@@ -213,11 +217,11 @@ functions      %s
 		if table == "clicks" {
 			ddl += "events/clicks.sql"
 		} else {
-			ddl = "sed 's/^CREATE TABLE clicks/CREATE TABLE " + table + "/' events/clicks.sql | " + ddl + "-"
+			ddl = "sed 's/^CREATE TABLE clicks/CREATE TABLE `" + table + "`/' events/clicks.sql | " + ddl + "-"
 		}
 		fmt.Printf(`  create a table   %s
   produce          kcat -P -b %s -t %s -l events/clicks.jsonl
-  query            curl -sS '%s/' --data-binary "SELECT * FROM %s LIMIT 10 FORMAT PrettyCompact"
+  query            curl -sS '%s/' --data-binary 'SELECT * FROM `+"`%s`"+` LIMIT 10 FORMAT PrettyCompact'
   dead letters     curl -sS '%s' -H 'X-Amz-Target: AmazonSQS.ReceiveMessage' -d '{"QueueUrl":"%[6]s","MaxNumberOfMessages":10,"VisibilityTimeout":0}'
   store them       curl -sS '%s/2015-03-31/functions/%s/invocations' -d '{"oncehouse":{"action":"redrive"}}'  (when they fit: docs/runbook.md, DeadLetters)
   ledger           curl -sS '%[7]s/2015-03-31/functions/%[8]s/invocations' -d '{"oncehouse":{"action":"inspect","partition":0}}'

@@ -324,14 +324,18 @@ func TestUpWithAnOutbox(t *testing.T) {
 	}
 }
 
-// A letter that fits after the table was mended is stored by what up says.
+// What up says creates a table of any name, and stores a letter that fits after the
+// table was mended.
 func TestUpRedrives(t *testing.T) {
-	p := start(t, nil, "up", "--topic", "clicks", "--dir", t.TempDir(), "--kafka-port", "0", "--clickhouse-port", "0")
+	p := start(t, nil, "up", "--topic=clicks", "--table=all clicks.v2", "--dir", t.TempDir(), "--kafka-port", "0", "--clickhouse-port", "0")
 	clickhouse := p.says(t, `(?m)^ClickHouse +(\S+)$`)
 	letters := p.says(t, `(?m)^dead letters +(\S+)$`)
 	redrive := p.says(t, `store them +curl -sS '(\S+)' -d '\{"oncehouse":\{"action":"redrive"\}\}'`)
 	p.says(t, `Ctrl-C stops everything`)
-	ddl, err := os.ReadFile("../../events/clicks.sql")
+	require.Contains(t, p.stdout.String(), "--data-binary 'SELECT * FROM `all clicks.v2` LIMIT 10")
+	sed := exec.Command("sh", "-c", p.says(t, `create a table +(sed .+) \| curl `))
+	sed.Dir = p.cmd.Dir
+	ddl, err := sed.Output()
 	require.NoError(t, err)
 	post(t, clickhouse, string(ddl))
 	values, err := os.ReadFile("../../events/clicks.jsonl")
@@ -343,14 +347,14 @@ func TestUpRedrives(t *testing.T) {
 		client.Produce(t.Context(), &kgo.Record{Value: bytes.TrimSpace(line)}, nil)
 	}
 	require.NoError(t, client.Flush(t.Context()))
-	requireAnswer(t, clickhouse, "SELECT count() FROM clicks", "20\n")
+	requireAnswer(t, clickhouse, "SELECT count() FROM `all clicks.v2`", "20\n")
 	require.Eventually(t, func() bool {
 		return strings.Contains(peek(t, letters), "out_of_range")
 	}, patience, 20*time.Millisecond)
 	require.Contains(t, post(t, redrive, `{"oncehouse":{"action":"redrive"}}`), `"kept":{"out_of_range":1}`)
-	post(t, clickhouse, "ALTER TABLE clicks MODIFY COLUMN duration_ms UInt64")
+	post(t, clickhouse, "ALTER TABLE `all clicks.v2` MODIFY COLUMN duration_ms UInt64")
 	require.Contains(t, post(t, redrive, `{"oncehouse":{"action":"redrive"}}`), `"redriven":1,"stored":1`)
-	requireAnswer(t, clickhouse, "SELECT count() FROM clicks", "21\n")
+	requireAnswer(t, clickhouse, "SELECT count() FROM `all clicks.v2`", "21\n")
 	require.NotContains(t, peek(t, letters), "out_of_range")
 }
 
@@ -450,6 +454,7 @@ func TestWhatIsMissing(t *testing.T) {
 			"no Kafka broker answers at 127.0.0.1:"},
 		"topic":        {nil, []string{"up", "--table=clicks"}, "--topic is missing"},
 		"topic's name": {nil, []string{"up", "--topic=a b"}, `ONCEHOUSE_TOPIC is "a b": a Kafka topic of letters`},
+		"table's name": {nil, []string{"up", "--topic=clicks", "--table=a'b"}, `its table is "a'b": a name without any of `},
 		"no pipeline":  {nil, []string{"up", "--pipelines=" + none}, none + ": there is none in it"},
 		"subject":      {nil, []string{"torture", "--subjects=exactly-once,never"}, "there is no subject never: choose among exactly-once, "},
 		"settings": {nil, []string{"up", "--kafka-port=0", "--clickhouse-port=0", "--pipelines=" + misspelt},
