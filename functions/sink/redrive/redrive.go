@@ -78,7 +78,7 @@ func New(o Options) (*Redriver, error) {
 	ports := o.Ports
 	ports.Source = nil // a letter is all there is of its record
 	guarantee := o.Rules.Guarantee
-	if o.Rules.Guarantee != delivery.ExactlyOnce {
+	if guarantee != delivery.ExactlyOnce {
 		// A letter that is given up or doubled is not settled. The table was not
 		// asked to remember tokens, so nothing rests on them.
 		o.Rules.Guarantee, o.Rules.Replay = delivery.ExactlyOnce, delivery.ReplayProbe
@@ -137,8 +137,8 @@ type run struct {
 	answer Answer
 	kept   []deadletter.Message
 
-	holding sync.Mutex
-	held    map[string]delivery.Entry // by the lane's key
+	holding sync.Mutex                // of what follows
+	held    map[string]delivery.Entry // as they were when they were held, by the lane's key
 }
 
 // Run redrives what the request asks for, until the queue has no more of it or

@@ -146,8 +146,9 @@ func (c Config) fill(statement string) string {
 }
 
 // shard is the condition that a row is of this shard: the first four bytes of the
-// SHA-256 of its aggregate id (or what else divides the rows) in UTF-8, as a big-endian number, modulo the number
-// of shards. PostgreSQL's own hashes may change with its version.
+// SHA-256 of its aggregate id (or what else divides the rows) in UTF-8, as a big-endian
+// number, modulo the number of shards. PostgreSQL's own hashes may change with its
+// version.
 func (c Config) shard() string {
 	if c.by() == "" {
 		return ""
