@@ -170,8 +170,8 @@ func (c *upCommand) Run(ctx context.Context) error {
 	return s.Explain(s.Wait(ctx))
 }
 
-// pipelines are those of the file or of --topic, as far as can be told before
-// anything runs in order.
+// pipelines are those of the file or of --topic. Error: all that is wrong with them,
+// as far as it shows before anything runs.
 func (c *upCommand) pipelines() (all []stack.Pipeline, err error) {
 	switch {
 	case c.Pipelines != "":
