@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -303,6 +304,38 @@ func TestRedriveWaitsForAnInsertOfTheLane(t *testing.T) {
 				require.Equal(t, 2, w.redrive(t, "").Stored)
 				require.Equal(t, ends, time.Since(begun) < time.Second)
 			})
+		})
+	}
+}
+
+// A lane that is at work without a gap keeps its letters, and nobody else's: those of
+// other lanes are redriven, beside it and after it.
+func TestRedriveBesideABusyLane(t *testing.T) {
+	for _, concurrency := range []string{"1", "4"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := lettered(t, "ONCEHOUSE_LANE_CONCURRENCY="+concurrency)
+			_, failure := w.invoke(t, time.Minute, event(lane(1, 0, 4, 1, 3)))
+			require.Nil(t, failure)
+			w.table.mended = true
+			busy, err := w.ledger.Load(t.Context(), key())
+			require.NoError(t, err)
+			var mu sync.Mutex
+			w.ledger.Control(func(c ledger.Call) ledger.Fault {
+				mu.Lock()
+				defer mu.Unlock()
+				if c.Lane == key() {
+					busy.Version++
+					busy.Intent, busy.Deadline = &delivery.Intent{Offsets: offsets.Of(5)}, time.Now().Add(10*time.Second)
+					w.ledger.Seed(key(), busy)
+				}
+				return ledger.Pass
+			})
+			begun := time.Now()
+			answer := w.redrive(t, "")
+			require.Equal(t, map[string]int{redrive.KeptFailed: 2}, answer.Kept)
+			require.Contains(t, answer.Examples[redrive.KeptFailed], "under way")
+			require.Equal(t, map[int32]string{0: "0,2,4", 1: "0-4"}, w.table.stored())
+			require.Less(t, time.Since(begun), 15*time.Second)
 		})
 	}
 }

@@ -19,26 +19,58 @@ import (
 // sent has landed. A generation that began before shows in the entry that is held;
 // one that would begin meanwhile is refused (delivery.Entry.Bump).
 
+// patience is how long a lane may be at work without a gap before its letters are
+// left to another run: those of other lanes wait behind them.
+const patience = 10 * time.Second
+
+// hold is a lane that is held, or on the way to it.
+type hold struct {
+	done  chan struct{} // closed when what follows is known
+	entry delivery.Entry
+	err   error
+}
+
 // entry is what the ledger says of a lane; of one that is held, what it said then:
 // neither its generation nor its ghosts change.
 func (x *run) entry(ctx context.Context, lane delivery.Lane) (delivery.Entry, error) {
 	x.holding.Lock()
-	entry, ok := x.held[lane.Key()]
+	h, ok := x.held[lane.Key()]
 	x.holding.Unlock()
 	if ok {
-		return entry, nil
+		<-h.done
+		return h.entry, h.err
 	}
 	return x.Ports.Ledger.Load(ctx, lane)
 }
 
 // hold holds a lane until the run is over, and returns its entry.
 func (x *run) hold(ctx context.Context, lane delivery.Lane) (delivery.Entry, error) {
+	key := lane.Key()
 	x.holding.Lock()
-	defer x.holding.Unlock()
-	if entry, ok := x.held[lane.Key()]; ok {
-		return entry, nil
+	h, ok := x.held[key]
+	if !ok {
+		h = &hold{done: make(chan struct{})}
+		x.held[key] = h
 	}
+	x.holding.Unlock()
+	if ok {
+		<-h.done
+		return h.entry, h.err
+	}
+	h.entry, h.err = x.take(ctx, lane)
+	if h.err != nil && !errors.Is(h.err, errBusy) { // the next letter may have better luck
+		x.holding.Lock()
+		delete(x.held, key)
+		x.holding.Unlock()
+	}
+	close(h.done)
+	return h.entry, h.err
+}
+
+// take tries to hold a lane while there is time, and while it does not go on and on.
+func (x *run) take(ctx context.Context, lane delivery.Lane) (delivery.Entry, error) {
 	var failed error
+	first, begun := int64(-1), time.Now()
 	for !x.over() {
 		entry, err := x.Ports.Ledger.Load(ctx, lane)
 		if err != nil {
@@ -47,8 +79,13 @@ func (x *run) hold(ctx context.Context, lane delivery.Lane) (delivery.Entry, err
 		// Whoever holds it so long: what was written below shows here, too.
 		next := entry.Hold(x.stop)
 		if entry.Version > 0 && next.HeldUntil.Equal(entry.HeldUntil) {
-			x.held[lane.Key()] = entry
 			return entry, nil
+		}
+		if first < 0 {
+			first = entry.Version
+		}
+		if entry.Version != first && time.Since(begun) > patience {
+			break
 		}
 		if failed = x.tryHold(ctx, lane, next); delivery.KindOf(failed) == delivery.Fatal {
 			return entry, failed

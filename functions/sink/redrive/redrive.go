@@ -137,14 +137,14 @@ type run struct {
 	answer Answer
 	kept   []deadletter.Message
 
-	holding sync.Mutex                // of what follows
-	held    map[string]delivery.Entry // as they were when they were held, by the lane's key
+	holding sync.Mutex       // of what follows
+	held    map[string]*hold // as they were when they were held, by the lane's key
 }
 
 // Run redrives what the request asks for, until the queue has no more of it or
 // stop is near. The error is of the queue; a letter that fails is kept.
 func (r *Redriver) Run(ctx context.Context, traits delivery.Traits, request Request, stop time.Time) (Answer, error) {
-	x := &run{Redriver: r, traits: traits, request: request, stop: stop, held: map[string]delivery.Entry{}}
+	x := &run{Redriver: r, traits: traits, request: request, stop: stop, held: map[string]*hold{}}
 	x.answer = Answer{Kept: map[string]int{}, Examples: map[string]string{}}
 	err := x.drain(ctx)
 	x.release(ctx)
