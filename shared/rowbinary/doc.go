@@ -50,8 +50,8 @@
 //     key with a dot is a path, null is NULL there, an object without members is
 //     nothing. Two keys that make one path are refused, or one that another goes
 //     through; an integer that no 64-bit integer holds; and what the server reads
-//     in the light of other rows: an integer beyond 2^53 in an array, and an array
-//     of nulls.
+//     in the light of other rows: an integer beyond 2^53 in an array, or where the
+//     column keeps few types of a path (enoughTypes), and an array of nulls.
 //
 // The text of a record must be one object of RFC 8259 in UTF-8, whole, in every
 // part, ignored ones too: no key twice, no lone surrogate, no byte order mark.

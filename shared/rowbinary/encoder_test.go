@@ -205,6 +205,38 @@ func TestPathsOfAJSONColumnDiffer(t *testing.T) {
 	}
 }
 
+// Of a path that has all the types that the column keeps of it, the server makes a
+// float of an integer; of the objects in an array it keeps half as many.
+func TestJSONOfFewTypes(t *testing.T) {
+	for typ, kept := range map[string]func(arrays int) bool{
+		"JSON":                      func(arrays int) bool { return arrays <= 2 || arrays >= 6 },
+		"JSON(max_dynamic_paths=1)": func(arrays int) bool { return arrays <= 2 || arrays >= 6 },
+		"JSON(max_dynamic_types=8)": func(arrays int) bool { return arrays == 0 || arrays >= 4 },
+		"JSON(max_dynamic_types=1)": func(arrays int) bool { return arrays >= 1 },
+		"JSON(max_dynamic_types=0)": func(int) bool { return true },
+		"JSON(SKIP x, max_dynamic_paths=8, max_dynamic_types=7)": func(arrays int) bool { return arrays >= 3 },
+	} {
+		tb := newTable(t, rowbinary.Options{}, "j "+typ)
+		for arrays := range 8 {
+			require.NotEmpty(t, tb.row(`{"j":`+inArrays(arrays, "9007199254740992")+`}`), typ)
+			if beyond := inArrays(arrays, "9007199254740993"); kept(arrays) {
+				require.NotEmpty(t, tb.row(`{"j":`+beyond+`}`), "%s %s", typ, beyond)
+			} else {
+				require.Equal(t, rowbinary.CodeOutOfRange, tb.refused(`{"j":`+beyond+`}`).Code, "%s %s", typ, beyond)
+			}
+		}
+		behind := `{"x":` + inArrays(7, "1") + `,"y":9007199254740993}` // of the objects before it, nothing is left
+		if kept(0) {
+			require.NotEmpty(t, tb.row(`{"j":`+behind+`}`), typ)
+		}
+	}
+}
+
+// inArrays is an object around a value, inside objects of arrays.
+func inArrays(arrays int, value string) string {
+	return strings.Repeat(`{"a":[[`, arrays) + `{"b":{"c":` + value + `}}` + strings.Repeat(`]]}`, arrays)
+}
+
 // many are n fields with keys of their own.
 func many(n int) string {
 	fields := make([]string, n)

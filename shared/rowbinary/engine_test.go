@@ -84,7 +84,15 @@ func TestDefaultsOfTypesAreTheServers(t *testing.T) {
 // would fail the insert of all its neighbours.
 func TestServerKeepsEveryJSONThatIsNotRefused(t *testing.T) {
 	e := newEngine(t)
-	e.must("CREATE TABLE j (c JSON) ENGINE = Memory")
+	for _, typ := range []string{"JSON", "JSON(max_dynamic_types=1)", "JSON(max_dynamic_types=3, max_dynamic_paths=2)"} {
+		t.Run(typ, func(t *testing.T) { requireKept(t, e, typ) })
+	}
+}
+
+func requireKept(t *testing.T, e *engine, typ string) {
+	t.Helper()
+	e.must("DROP TABLE IF EXISTS j")
+	e.must("CREATE TABLE j (c " + typ + ") ENGINE = Memory")
 	encoder, err := rowbinary.Compile(e.columns("j"), rowbinary.Options{})
 	require.NoError(t, err)
 	writer := encoder.NewWriter()
@@ -95,6 +103,11 @@ func TestServerKeepsEveryJSONThatIsNotRefused(t *testing.T) {
 		`{"` + strings.Repeat("k", 1<<16) + `":1}`, `{"":1,"a":{"":2}}`, `{"a":{"c":1},"a.b":2}`, `{".":1}`, `{"a\u0000":"\u0000"}`, `{"a":0.` + strings.Repeat("1", 1000) + `}`, `{"a":1e-400}`, `{"a":1E+2}`, `{"a":-0}`,
 	}
 	edges := len(values) // all of these are taken
+	for arrays := range 8 {
+		for _, value := range []string{"0.5", `"x"`, "9007199254740993", "-9223372036854775808", "18446744073709551615"} {
+			values = append(values, `{"in`+strconv.Itoa(arrays)+`":`+inArrays(arrays, value)+`}`)
+		}
+	}
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 1500 {
 		values = append(values, "{"+strings.Join(randomFields(r, 3), ",")+"}")

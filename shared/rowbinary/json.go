@@ -8,11 +8,16 @@ const (
 	pathsPerByte = 16
 )
 
+// When a path has all the types that a JSON column keeps of it, the server makes a
+// float of an integer. Of the objects in an array it keeps half as many, and so on;
+// where none, each value has its own. No path of one insert should have so many.
+const enoughTypes = 8
+
 // json checks the object at i as the value of a JSON column. The server parses
 // it, so that whatever it would refuse, or change, is refused here: a row that
 // the server refuses takes its whole insert with it.
-func (w *Writer) json(i int) int {
-	w.strict, w.dots, w.arrays, w.prefix, w.paths = true, false, 0, 0, 0
+func (w *Writer) json(n *node, i int) int {
+	w.strict, w.types, w.dots, w.arrays, w.prefix, w.paths = true, n.types, false, 0, 0, 0
 	end := w.skip(i, 0)
 	w.strict = false
 	switch {

@@ -58,6 +58,8 @@ type node struct {
 	elem    *node // of an Array, a Map, a Nested
 	members *object
 	unnamed []*node
+	// types is how many types a JSON keeps of a path (max_dynamic_types).
+	types int64
 	// zero is the type's default, encoded.
 	zero []byte
 }

@@ -184,7 +184,7 @@ func (w *Writer) collected(s *source, dst []byte) ([]byte, bool) {
 	if s.typ.op == opJSON {
 		src := w.src
 		w.src = w.pieces
-		end := w.json(0)
+		end := w.json(s.typ, 0)
 		w.src = src
 		if end < 0 {
 			return dst, false

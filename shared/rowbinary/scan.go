@@ -348,7 +348,10 @@ func (w *Writer) skipObject(i, depth int) int {
 	if i < len(w.src) && w.src[i] == '}' {
 		return i + 1
 	}
-	arrays, prefix, first := w.arrays, w.prefix, len(w.keys)
+	arrays, prefix, types, first := w.arrays, w.prefix, w.types, len(w.keys)
+	if arrays > 0 {
+		w.types /= 2
+	}
 	for more := true; more; {
 		key, end := w.key(i)
 		if end < 0 {
@@ -367,7 +370,7 @@ func (w *Writer) skipObject(i, depth int) int {
 			return -1
 		}
 	}
-	w.arrays, w.prefix = arrays, prefix
+	w.arrays, w.prefix, w.types = arrays, prefix, types
 	if !w.distinct(first) {
 		return -1
 	}
@@ -440,6 +443,8 @@ func (w *Writer) strictNumber(i, end int, integer bool) int {
 	switch {
 	case !fits || x[1]|x[2]|x[3] != 0 || negative && x[0] > 1<<63:
 		return w.refuse(CodeOutOfRange, i, "a JSON column holds no integer beyond 64 bits")
+	case x[0] > 1<<53 && w.types > 0 && w.types < enoughTypes:
+		return w.refuse(CodeOutOfRange, i, "an integer beyond 2^53 where the JSON column keeps few types (max_dynamic_types, half as many in each array of objects): beside fractions, in any row, it makes it a float")
 	case x[0] > 1<<53 && w.arrays > 0:
 		return w.refuse(CodeOutOfRange, i, "an integer beyond 2^53 in an array: beside one of fractions, in any row, the JSON column makes it a float")
 	}

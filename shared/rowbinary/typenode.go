@@ -290,13 +290,20 @@ func enumNode(t *typeExpr) (*node, error) {
 
 // jsonNode accepts the parameters that only say how the server stores the paths.
 // A path with a type would let the server convert, and refuse, values by itself.
+// defaultTypes is the server's max_dynamic_types.
+const defaultTypes = 32
+
 func jsonNode(t *typeExpr) (*node, error) {
+	n := &node{op: opJSON, zero: []byte("\x02{}"), types: defaultTypes}
 	for _, a := range t.args {
+		if a.name == "max_dynamic_types" && a.number != nil {
+			n.types = *a.number
+		}
 		if a.named && a.name != "SKIP" {
 			return nil, fmt.Errorf("path %s has a type, which the server would convert values to by itself; use JSON without it, or a column of its own", a.name)
 		}
 	}
-	return &node{op: opJSON, zero: []byte("\x02{}")}, nil
+	return n, nil
 }
 
 func (c *typeCompiler) only(t *typeExpr) (*node, error) {

@@ -199,7 +199,7 @@ func (w *Writer) composite(n *node, dst []byte, i int) ([]byte, int) {
 	case n.op == opNested && c == '{':
 		return w.columnar(n, dst, i)
 	case n.op == opJSON && c == '{':
-		end := w.json(i)
+		end := w.json(n, i)
 		if end < 0 {
 			return dst, -1
 		}

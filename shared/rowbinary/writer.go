@@ -34,11 +34,12 @@ type Writer struct {
 	zones  zoneSpan
 	seed   maphash.Seed
 
-	strict bool // inside a JSON column
-	dots   bool // a key with a dot was seen in a JSON column
-	arrays int  // how many arrays are open in one value of a JSON column
-	prefix int  // bytes of the path that leads to the open object
-	paths  int  // bytes of all paths so far
+	strict bool  // inside a JSON column
+	types  int64 // that it keeps of a path here
+	dots   bool  // a key with a dot was seen in a JSON column
+	arrays int   // how many arrays are open in one value of a JSON column
+	prefix int   // bytes of the path that leads to the open object
+	paths  int   // bytes of all paths so far
 }
 
 type span struct{ start, end int }
