@@ -69,6 +69,39 @@ func TestIdentityIsOfTheColumns(t *testing.T) {
 	require.Equal(t, "U", at(postgres.Columns{}, two).KeyType)
 }
 
+// What is done to a table in its daily life makes it no other one: a false refusal
+// would stop the outbox.
+func TestIdentityStays(t *testing.T) {
+	for _, partitioned := range []bool{false, true} {
+		d := open(t, shared)
+		d.exec(postgres.Migration(partitioned))
+		identity := func() outbox.Identity {
+			table := d.table(postgres.Config{Shard: outbox.Shard{Of: 2}})
+			require.NoError(t, table.Check(t.Context()))
+			return snapshot(t, table).Identity
+		}
+		first := identity()
+		statements := []string{
+			"VACUUM FULL outbox", "ANALYZE outbox", "TRUNCATE outbox", "REINDEX TABLE outbox",
+			"ALTER TABLE outbox ADD COLUMN more text, ADD COLUMN gone int DEFAULT 1", "ALTER TABLE outbox DROP COLUMN gone",
+			"ALTER TABLE outbox ALTER COLUMN aggregateid TYPE varchar(100)", "ALTER TABLE outbox ALTER COLUMN aggregateid TYPE text",
+			"CREATE DOMAIN aggregate AS text CHECK (VALUE <> ''); CREATE DOMAIN buyer AS aggregate; ALTER TABLE outbox ALTER COLUMN aggregateid TYPE buyer",
+			"ALTER TABLE outbox RENAME COLUMN seq TO s; ALTER TABLE outbox RENAME COLUMN s TO seq",
+			"ALTER TABLE outbox RENAME TO o; ALTER TABLE o RENAME TO outbox",
+			"ALTER TABLE outbox OWNER TO CURRENT_USER", "CREATE INDEX ON outbox (aggregateid)",
+		}
+		if partitioned {
+			statements = append(statements,
+				"CREATE TABLE more PARTITION OF outbox FOR VALUES FROM ('2040-01-01') TO ('2040-01-02')",
+				"ALTER TABLE outbox DETACH PARTITION more", "ALTER TABLE outbox ATTACH PARTITION more FOR VALUES FROM ('2040-01-01') TO ('2040-01-02')", "DROP TABLE more")
+		}
+		for _, statement := range statements {
+			d.exec(statement)
+			require.Equal(t, first, identity(), statement)
+		}
+	}
+}
+
 // Rows are divided as the snapshot says, or not at all.
 func TestKeyAlteredBetweenSnapshotAndRows(t *testing.T) {
 	d := migrated(t, shared)
