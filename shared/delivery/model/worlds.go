@@ -133,6 +133,15 @@ func changing() []Config {
 			Blocks: []delivery.Reason{delivery.ReasonInDoubt, delivery.ReasonNeedsRebase},
 		},
 		{
+			Name: "letters redriven", Settings: one, Eager: steady(), Bounds: bounds(2, 2, 0, 0), Large: bounds(2, 2, 1, 0),
+			Events: []world.Action{{Do: world.Hold}, {Do: world.Anew}}, Blocks: inDoubt,
+		},
+		{
+			Name: "letters redriven of a recreated topic", Settings: []string{"exists=0-1", "recreate=new-generation"}, Eager: []delivery.Op{delivery.OpLoad, delivery.OpEncode},
+			Bounds: bounds(3, 1, 0, 1), Large: bounds(3, 1, 1, 1), InOrder: true,
+			Events: []world.Action{{Do: world.Recreate}, {Do: world.Hold}}, Blocks: recreated,
+		},
+		{
 			Name: "operators", Settings: two, Eager: steady(), Bounds: bounds(2, 1, 1, 1), Large: bounds(3, 1, 1, 1),
 			Events: []world.Action{{Do: world.Anew}, {Do: world.Rebase}}, Blocks: inDoubt,
 		},

@@ -28,6 +28,7 @@ const (
 	Bump      Verb = "bump"       // an operator begins a new generation
 	Anew      Verb = "anew"       // an operator empties the table and begins a new generation
 	Rebase    Verb = "rebase"     // an operator re-bases the lane
+	Hold      Verb = "hold"       // a redrive of the lane's letters begins
 	Change    Verb = "world"      // the world becomes like Setting
 )
 
@@ -106,6 +107,9 @@ func (w *World) intervene(do Verb) error {
 		w.truncate()
 		return nil
 	}
+	if do == Hold {
+		return w.hold()
+	}
 	if w.Entry.Version == 0 {
 		return ErrImpossible
 	}
@@ -124,6 +128,20 @@ func (w *World) intervene(do Verb) error {
 		e.Ghosts = 0
 	}
 	w.operate(e)
+	return nil
+}
+
+// hold is what a redrive writes before it sends a letter; it waits for an insert of
+// the lane.
+func (w *World) hold() error {
+	e := w.Entry
+	if e.Intent != nil && !w.Now.After(e.Deadline) {
+		return ErrImpossible
+	}
+	if e.Version == 0 {
+		e = delivery.NewEntry(w.Rules.Guarantee)
+	}
+	w.operate(e.Hold(w.Now.Add(w.Timeout)))
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 
@@ -83,6 +84,17 @@ func (w *World) checkAnswer(v *Invocation) {
 			w.violate(fmt.Errorf("I2: success was answered for offset %d, and it is nowhere", o))
 			return
 		}
+	}
+}
+
+// checkHold: no generation begins over a hold, and none is let go of.
+func (w *World) checkHold(before, after delivery.Entry) {
+	over := w.Now.After(before.HeldUntil.Add(-w.Rules.ClockMargin)) // as some clock has it
+	switch {
+	case after.Generation != before.Generation && !over:
+		w.violate(fmt.Errorf("I1: generation %d began while letters of the one before are redriven", after.Generation))
+	case after.Generation == before.Generation && after.HeldUntil.Before(before.HeldUntil):
+		w.violate(errors.New("I1: a write let go of a lane that is held"))
 	}
 }
 

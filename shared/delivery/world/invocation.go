@@ -186,6 +186,7 @@ func (w *World) write(e delivery.Entry) error {
 	if w.Entry.Version != e.Version-1 && !w.unconditional {
 		return delivery.ErrConflict
 	}
+	w.checkHold(w.Entry, e)
 	w.checkWrite(w.Entry, e)
 	w.Entry = e
 	return nil

@@ -23,6 +23,7 @@ import (
 //	kill A                               it never goes on
 //	clock 40s | recreate | gone 10-14 | server s2
 //	bump | truncate | anew | rebase      what operators do; anew is both at once
+//	hold                                 a redrive of the lane's letters begins
 //	land [0 [half=1]] | land-write [0]   an insert under way (half of it), a ledger write
 //	outbox 10=1.5 11=1.6                 outbox positions window.seq
 //
@@ -104,7 +105,7 @@ func (s *Script) happen(command, first string, args []Arg) (string, error) {
 			}
 			return s.World.State(), nil
 		}
-	case Recreate, Truncate, Bump, Anew, Rebase:
+	case Recreate, Truncate, Bump, Anew, Rebase, Hold:
 	default:
 		return "", fmt.Errorf("unknown command %s", command)
 	}

@@ -261,6 +261,7 @@ func (w *World) truncate() {
 // operate writes an entry as an operator's action does.
 func (w *World) operate(e delivery.Entry) {
 	e.Version, e.Writer = w.Entry.Version+1, "operator"
+	w.checkHold(w.Entry, e)
 	w.Entry = e
 }
 
