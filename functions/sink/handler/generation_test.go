@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,11 +17,12 @@ import (
 
 // meet runs one thing and lets another happen right before a step of it: a call of
 // the ledger, a look into the table, or the landing of an insert, which fails if it
-// comes too late by then. It says whether there was such a step.
+// comes too late by then. It says whether there was such a step. What happens in
+// between takes steps of its own, several at once.
 func (w *world) meet(step int, run, other func()) bool {
-	count := 0
+	var count atomic.Int64
 	next := func() {
-		if count++; count == step {
+		if count.Add(1) == int64(step) {
 			other()
 		}
 	}
@@ -35,7 +37,7 @@ func (w *world) meet(step int, run, other func()) bool {
 	run()
 	w.ledger.Control(nil)
 	w.table.looking, w.table.before = nil, nil
-	return count >= step
+	return count.Load() >= int64(step)
 }
 
 // operator reads the lane again from its start, as the runbook says: the table is
